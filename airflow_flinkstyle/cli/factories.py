@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.answers.values import is_true
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.errors import JobUnknownError
+from airflow_flinkstyle.jobs.errors import JOB_UNKNOWN_NO_JOBS, job_unknown
 from airflow_flinkstyle.jobs.found import jobs_below
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.jobs.view import JobView
@@ -40,11 +40,11 @@ def jobs_found(root: str) -> list[str]:
     """Return the jobs below a savepoint root.
 
     Raises:
-        JobUnknownError: If there is none: more often a wrong root than an empty one.
+        JobNotRunningError: ``JOB_UNKNOWN`` if there is none: more often a wrong root than an empty one.
     """
     found = list(jobs_of(root))
     if not found:
-        raise JobUnknownError.none(open_store(root).uri)
+        raise JOB_UNKNOWN_NO_JOBS.error(uri=open_store(root).uri)
     return found
 
 
@@ -52,11 +52,11 @@ def require_job(root: str, job: str) -> None:
     """Require that there is something of a job below a root; its last savepoint may have gone.
 
     Raises:
-        JobUnknownError: If there is nothing.
+        JobNotRunningError: ``JOB_UNKNOWN`` if there is nothing.
     """
     store = open_store(root)
     if not is_name(job) or next(iter(store.list(f"{job}/")), None) is None:
-        raise JobUnknownError.of(job, store.uri, known=list(jobs_of(root)))
+        raise job_unknown(job, store.uri, known=list(jobs_of(root)))
 
 
 def repository_of(root: str, job: str) -> SavepointRepository:

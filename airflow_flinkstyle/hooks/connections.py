@@ -102,7 +102,7 @@ def signer(connection: Connection, defaults: Defaults) -> Signer:
     """Return the signer of starts, by the ``flinkstyle`` connection's password; without one nothing starts.
 
     Raises:
-        SigningKeyError: If a key is too short.
+        JobError: ``SIGNING_KEY`` if a key is too short.
     """
     from airflow.sdk.log import mask_secret
 

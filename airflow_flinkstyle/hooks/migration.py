@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
+from airflow_flinkstyle.jobs.errors import STEP_TIMEOUT, MigrationEndedError
 from airflow_flinkstyle.jobs.migration.cutover import approved_of, resumed
 from airflow_flinkstyle.jobs.migration.moved_spec import moved_spec, renamed_topics
 from airflow_flinkstyle.jobs.migration.preflight import run_preflight
@@ -113,9 +113,9 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
         timeout_s: How long the first batch may take.
 
     Raises:
-        MigrationEndedError: If the window has not ended on the target.
+        JobError: ``MIGRATION_ENDED`` if the window has not ended on the target.
         ClusterMismatchError: If a query reads another cluster than the target.
-        StepTimeoutError: If there is something to read and no batch comes.
+        JobError: ``STEP_TIMEOUT`` if there is something to read and no batch comes.
     """
     if moved is None or moved.journal.result("running") is None:
         raise MigrationEndedError(
@@ -140,7 +140,7 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
         if not behind or kafka.unread(client.view.repository.read(report.rewritten_id)) == 0:
             return {"cluster_id": target_id, "batches": batches, "generation": report.generation}
         if not wait.again():
-            raise StepTimeoutError(
+            raise STEP_TIMEOUT.with_text(
                 f"Queries {behind} of job {report.job} were expected to commit a batch on the target within "
                 f"{timeout_s:g} s.",
                 state_after="The job has moved: it runs on the target, and producers write there.",

@@ -291,11 +291,11 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
 
     Raises:
         DriverFailedError: If its driver recorded why it failed.
-        OldJobRunsError: If the checkpoint that it was adopted from has moved on.
-        SavepointStaleError: If the newest savepoint is too old.
+        JobError: ``OLD_JOB_RUNS`` if the checkpoint that it was adopted from has moved on.
+        JobError: ``SAVEPOINT_STALE`` if the newest savepoint is too old.
     """
     from airflow_flinkstyle.hooks.migration import settle_abandoned
-    from airflow_flinkstyle.jobs.errors import SavepointStaleError
+    from airflow_flinkstyle.jobs.errors import SAVEPOINT_STALE
 
     client = hook.client(job)
     settle_abandoned(hook, job)
@@ -309,7 +309,8 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
     require_old_job_ended(client.view, f"This one runs too: {describe_status(status)}.")
     newest = hook.newest_savepoint(job)
     if max_age_s is not None and (newest is None or not newest.is_at_most(max_age_s)):
-        raise SavepointStaleError.of(job, max_age_s, newest.savepoint_id if newest else None)
+        found = f"the newest one, {newest.savepoint_id}, is older" if newest else "none at all"
+        raise SAVEPOINT_STALE.error(job=job, max_age_s=max_age_s, found=found)
     log.info("Job %s: %s", job, describe_status(status))
     return status, newest
 

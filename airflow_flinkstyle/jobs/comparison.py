@@ -20,12 +20,7 @@ from airflow_flinkstyle.jobs.answers.rules import names_of
 from airflow_flinkstyle.jobs.answers.values import one_of
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.drills import is_drilled
-from airflow_flinkstyle.jobs.errors import (
-    COMPARISON_FAILED,
-    NOT_COMPARABLE,
-    VERSIONS_DIFFER,
-    StepTimeoutError,
-)
+from airflow_flinkstyle.jobs.errors import COMPARISON_FAILED, NOT_COMPARABLE, STEP_TIMEOUT, VERSIONS_DIFFER
 from airflow_flinkstyle.protocol.comparison_records import COMPARE, Compare
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
@@ -156,8 +151,8 @@ def compare_versions(
 
     Raises:
         FlinkstyleError: ``COMPARISON_FAILED`` if one of the versions failed on these records.
-        StepTimeoutError: If that took too long.
-        NoRoomError: If a cluster has no room for the drivers; nothing was started then.
+        JobError: ``STEP_TIMEOUT`` if that took too long.
+        JobError: ``NO_ROOM`` if a cluster has no room for the drivers; nothing was started then.
     """
     return _BothVersions(client, old, new, f"{key}/compare", savepoint_id, asked).run()
 
@@ -231,7 +226,7 @@ class _BothVersions:
             if found is not None and is_drilled(view, last):
                 return found
             if not wait.again():
-                raise StepTimeoutError(
+                raise STEP_TIMEOUT.with_text(
                     f"The comparison of two versions of job {view.job} was expected to end within "
                     f"{self.asked.timeout_s:g} s.",
                     state_after="Its drivers were told to end; the job was not touched.",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.errors import CutFailedError
+from airflow_flinkstyle.jobs.errors import CUT_FAILED
 from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, Lost, PendingRequest
 from airflow_flinkstyle.jobs.status import Closed, Running, describe_status
 from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions, furthest
@@ -60,7 +60,7 @@ def cut_together(
 
     Raises:
         BadInputError: If the jobs do not share a root, or one is named twice.
-        CutFailedError: If a job failed or was too slow; all continue uncut.
+        JobError: ``CUT_FAILED`` if a job failed or was too slow; all continue uncut.
         JobError: If a job does not run or is busy; all continue uncut.
     """
     _require_one_root(clients)
@@ -179,9 +179,9 @@ class _Attempt:
                     client.requests.cancel(pending)
         return decided
 
-    def _failed(self, reason: str) -> CutFailedError:
+    def _failed(self, reason: str) -> FlinkstyleError:
         jobs = ", ".join(client.view.job for client in self._clients)
-        return CutFailedError(
+        return CUT_FAILED.with_text(
             f"The jobs {jobs} were expected to be cut together as {self._cut_id}, found that "
             f"{reason.removesuffix('.')}.",
             state_after="All jobs resume uncut; savepoints taken for this cut are ordinary ones.",

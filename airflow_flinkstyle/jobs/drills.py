@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import DrillFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.errors import DRILL_FAILED, STEP_TIMEOUT
 from airflow_flinkstyle.wording import size
 
 if TYPE_CHECKING:
@@ -115,15 +115,15 @@ def finish_drill(client: JobClient, generation: Generation, *, timeout_s: float)
     """Wait for the end of a drill, and end its driver.
 
     Raises:
-        DrillFailedError: If the savepoint could not be restored, or a batch failed on it.
-        StepTimeoutError: If that took too long.
+        JobError: ``DRILL_FAILED`` if the savepoint could not be restored, or a batch failed on it.
+        JobError: ``STEP_TIMEOUT`` if that took too long.
         DriverFailedError: If the driver did not come up, or ended without reporting why.
     """
     wait = client.view.waiting(timeout_s)
     try:
         while not is_drilled(client.view, generation):
             if not wait.again():
-                raise StepTimeoutError(
+                raise STEP_TIMEOUT.with_text(
                     f"The drill of job {client.view.job} (generation {generation}) was expected to end "
                     f"within {timeout_s:g} s.",
                     state_after="Its driver was told to end; the job was not touched.",
@@ -141,7 +141,7 @@ def _outcome(client: JobClient, generation: Generation) -> Drill:
         raise client.drivers.driver_failed(client.view.run(generation))
     if rehearsal.failure is not None:
         code, text = rehearsal.failure
-        raise DrillFailedError(
+        raise DRILL_FAILED.with_text(
             f"Savepoint {rehearsal.savepoint_id} of job {client.view.job} was expected to be restored "
             f"and to run, found {code}: {text}",
             state_after="The job was not touched, and the copy is gone.",

@@ -36,64 +36,10 @@ class JobRunningError(JobError):
         )
 
 
-class HeldNoMoreError(JobRunningError):
-    """A caller that held a stopped job was taken for dead, and the job was given back; it may ask again."""
-
-    retryable = True
-
-
 class JobNotRunningError(JobError):
     """Something was asked of a job that no driver runs."""
 
     code = "JOB_NOT_RUNNING"
-
-
-class JobUnknownError(JobNotRunningError):
-    """A job, or any job, was expected below a savepoint root that has none."""
-
-    code = "JOB_UNKNOWN"
-
-    @classmethod
-    def of(cls, job: str, uri: str, *, known: Sequence[str]) -> Self:
-        """Name the job, the root, and the jobs to choose from."""
-        more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-        there = f"the jobs {', '.join(known[:_SHOWN])}{more}" if known else "no job at all"
-        return cls(
-            f"Expected a job {job} in {uri}, found {there}.",
-            state_after="Nothing was changed.",
-            remedy="Correct the job's name or the savepoint root.",
-        )
-
-    @classmethod
-    def none(cls, uri: str) -> Self:
-        """Name the root."""
-        return cls(
-            f"Expected jobs in {uri}, found none.",
-            state_after="Nothing was changed.",
-            remedy="Correct the savepoint root; in a new one, the first start of a job makes its folder.",
-        )
-
-
-class SavepointStaleError(JobError):
-    """A job has no savepoint that is as new as it should be."""
-
-    code = "SAVEPOINT_STALE"
-
-    @classmethod
-    def of(cls, job: str, max_age_s: float, newest: str | None) -> Self:
-        """Name the age that was expected, and the newest savepoint."""
-        found = f"the newest one, {newest}, is older" if newest else "none at all"
-        return cls(
-            f"Expected a savepoint of job {job} that is at most {max_age_s:g} s old, found {found}.",
-            state_after="The job keeps running.",
-            remedy="Look at what takes its savepoints (rotate_savepoints), or take one now.",
-        )
-
-
-class DrillFailedError(JobError):
-    """A savepoint could not be restored and run, in a drill."""
-
-    code = "DRILL_FAILED"
 
 
 class DriverFailedError(JobError):
@@ -102,23 +48,10 @@ class DriverFailedError(JobError):
     code = "DRIVER_FAILED"
 
 
-class BeginsAnewError(DriverFailedError):
-    """A query would start from the beginning although its script names a checkpoint of it."""
-
-    code = CheckpointFoundError.code
-
-
 class NotTakenError(DriverFailedError):
     """A cluster, or this machine, did not take a driver, for a reason that is not known to last."""
 
     code = "DRIVER_NOT_TAKEN"
-    retryable = True
-
-
-class NoRoomError(JobError):
-    """A cluster, a queue or a quota is too full for a driver beside the one that runs."""
-
-    code = "NO_ROOM"
     retryable = True
 
 
@@ -129,29 +62,11 @@ class ClusterLoginError(JobError):
     retryable = True  # a ticket or a file is renewed, and a server of logins comes back
 
 
-class SigningKeyError(JobError):
-    """A record that starts a process must be signed or verified, and there is no key for it."""
-
-    code = "SIGNING_KEY"
-
-
 class DriverLostError(DriverFailedError):
     """The driver ended without reporting why: killed, out of memory, its host or the store was lost."""
 
     code = "DRIVER_LOST"
     retryable = True
-
-
-class DriverRetriedError(DriverFailedError):
-    """The driver failed for a reason that may pass: a watcher, or the same start again, starts the next."""
-
-    retryable = True
-
-
-class StillBeatingError(JobError):
-    """A driver was to be declared dead, and writes heartbeats."""
-
-    code = "STILL_BEATING"
 
 
 class RequestBusyError(JobError):
@@ -171,27 +86,6 @@ class RequestPostponedError(RequestFailedError):
     """The driver failed at the request for a reason that may pass; asking again makes a new request."""
 
     code = "REQUEST_POSTPONED"
-    retryable = True
-
-
-class StopIncompleteError(JobError):
-    """The savepoint of a stop is complete, and the run did not close; asking again stops it."""
-
-    code = "STOP_INCOMPLETE"
-    retryable = True
-
-
-class CutFailedError(JobError):
-    """Several jobs could not be cut together; they continue uncut."""
-
-    code = "CUT_FAILED"
-    retryable = True
-
-
-class StepTimeoutError(JobError):
-    """Something that was waited for did not happen in time."""
-
-    code = "STEP_TIMEOUT"
     retryable = True
 
 
@@ -219,12 +113,6 @@ class LastStateError(JobError):
     def after_trying(self, why_not: str) -> LastStateError:
         """Add why the job's own driver could not continue in the same checkpoint."""
         return LastStateError(f"{self.problem} Tried first: {why_not}.", self.state_after, self.remedy)
-
-
-class HistoryError(JobError):
-    """A job with a history would start without it, and that history was not named."""
-
-    code = "HISTORY"
 
 
 class CheckpointWrittenError(JobError):
@@ -263,12 +151,6 @@ class LocationNotEmptyError(JobError):
     code = "LOCATION_NOT_EMPTY"
 
 
-class RecordsNeededError(JobError):
-    """A job was to be removed whose records are needed."""
-
-    code = "RECORDS_NEEDED"
-
-
 class DiesWithStarterError(JobError):
     """A driver that was started here would end with the task or the worker that starts it."""
 
@@ -279,12 +161,6 @@ class MayDieWithStarterError(DiesWithStarterError):
     """Whether such a driver would end with its starter is unknown: systemd does not answer."""
 
     retryable = True
-
-
-class DeployModeError(BadInputError):
-    """A deploy mode this package cannot drive yet."""
-
-    code = "DEPLOY_MODE"
 
 
 class StaleTokenError(JobError):
@@ -406,6 +282,120 @@ class UpgradeUnhealthyError(JobError):
     code = "UPGRADE_UNHEALTHY"
 
 
+HELD_NO_MORE = ErrorKind(
+    code=JobRunningError.code,
+    means="A caller that held a stopped job was taken for dead, and the job was given back; it may ask "
+    "again.",
+    transient=True,
+    family=JobRunningError,
+)
+
+JOB_UNKNOWN = ErrorKind(
+    code="JOB_UNKNOWN",
+    means="A job, or any job, was expected below a savepoint root that has none.",
+    problem="Expected a job {job} in {uri}, found {there}.",
+    state_after="Nothing was changed.",
+    remedy="Correct the job's name or the savepoint root.",
+    family=JobNotRunningError,
+)
+
+JOB_UNKNOWN_NO_JOBS = JOB_UNKNOWN.case(
+    "Expected jobs in {uri}, found none.",
+    "Correct the savepoint root; in a new one, the first start of a job makes its folder.",
+)
+
+SAVEPOINT_STALE = ErrorKind(
+    code="SAVEPOINT_STALE",
+    means="A job has no savepoint that is as new as it should be.",
+    problem="Expected a savepoint of job {job} that is at most {max_age_s:g} s old, found {found}.",
+    state_after="The job keeps running.",
+    remedy="Look at what takes its savepoints (rotate_savepoints), or take one now.",
+    family=JobError,
+)
+
+DRILL_FAILED = ErrorKind(
+    code="DRILL_FAILED",
+    means="A savepoint could not be restored and run, in a drill.",
+    family=JobError,
+)
+
+BEGINS_ANEW = ErrorKind(
+    code=CheckpointFoundError.code,
+    means="A query would start from the beginning although its script names a checkpoint of it.",
+    family=DriverFailedError,
+)
+
+NO_ROOM = ErrorKind(
+    code="NO_ROOM",
+    means="A cluster, a queue or a quota is too full for a driver beside the one that runs.",
+    transient=True,
+    family=JobError,
+)
+
+SIGNING_KEY = ErrorKind(
+    code="SIGNING_KEY",
+    means="A record that starts a process must be signed or verified, and there is no key for it.",
+    state_after="Nothing was started.",
+    remedy='Make a key (python -c "import secrets; print(secrets.token_urlsafe(32))") and put it into the '
+    "password of the flinkstyle connection; commands read it from FLINKSTYLE_SIGNING_KEY.",
+    family=JobError,
+)
+
+DRIVER_RETRIED = ErrorKind(
+    code=DriverFailedError.code,
+    means="The driver failed for a reason that may pass: a watcher, or the same start again, starts the "
+    "next.",
+    transient=True,
+    family=DriverFailedError,
+)
+
+STILL_BEATING = ErrorKind(
+    code="STILL_BEATING",
+    means="A driver was to be declared dead, and writes heartbeats.",
+    family=JobError,
+)
+
+STOP_INCOMPLETE = ErrorKind(
+    code="STOP_INCOMPLETE",
+    means="The savepoint of a stop is complete, and the run did not close; asking again stops it.",
+    transient=True,
+    family=JobError,
+)
+
+CUT_FAILED = ErrorKind(
+    code="CUT_FAILED",
+    means="Several jobs could not be cut together; they continue uncut.",
+    transient=True,
+    family=JobError,
+)
+
+STEP_TIMEOUT = ErrorKind(
+    code="STEP_TIMEOUT",
+    means="Something that was waited for did not happen in time.",
+    transient=True,
+    family=JobError,
+)
+
+HISTORY = ErrorKind(
+    code="HISTORY",
+    means="A job with a history would start without it, and that history was not named.",
+    family=JobError,
+)
+
+RECORDS_NEEDED = ErrorKind(
+    code="RECORDS_NEEDED",
+    means="A job was to be removed whose records are needed.",
+    state_after="Nothing was removed.",
+    family=JobError,
+)
+
+DEPLOY_MODE = ErrorKind(
+    code="DEPLOY_MODE",
+    means="A deploy mode this package cannot drive yet.",
+    state_after="Nothing was started.",
+    family=BadInputError,
+)
+
 COMPARISON_FAILED = ErrorKind(
     code="COMPARISON_FAILED",
     means="One of two versions that are compared failed on the records that both were to read.",
@@ -436,3 +426,10 @@ NOT_COMPARABLE = ErrorKind(
     remedy="Change what it names; or compare from an older savepoint; or accept it with expect='differs'.",
     family=JobError,
 )
+
+
+def job_unknown(job: str, uri: str, *, known: Sequence[str]) -> FlinkstyleError:
+    """Name the job, the root, and the jobs to choose from."""
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    there = f"the jobs {', '.join(known[:_SHOWN])}{more}" if known else "no job at all"
+    return JOB_UNKNOWN.error(job=job, uri=uri, there=there)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
-from airflow_flinkstyle.jobs.errors import JobUnknownError
+from airflow_flinkstyle.jobs.errors import job_unknown
 from airflow_flinkstyle.protocol.board import JobBoard, is_job_name
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ def require_known(store: ObjectStore, job: str) -> None:
     """Require that the job was started before, or has a savepoint.
 
     Raises:
-        JobUnknownError: If not; it lists the known jobs, since the name is more often mistyped than new.
+        JobNotRunningError: ``JOB_UNKNOWN`` if not; it lists the known jobs, since the name is more often
+            mistyped than new.
     """
     known = list(jobs_below(store))
     if job not in known:
-        raise JobUnknownError.of(job, store.uri, known=known)
+        raise job_unknown(job, store.uri, known=known)
 
 
 # The queries that other jobs of the root have: one of them may be this job under another name.

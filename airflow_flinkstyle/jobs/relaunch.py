@@ -16,15 +16,15 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs import request_slot
 from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone
 from airflow_flinkstyle.jobs.errors import (
-    BeginsAnewError,
+    BEGINS_ANEW,
+    DRIVER_RETRIED,
+    STEP_TIMEOUT,
+    STILL_BEATING,
     DriverFailedError,
     DriverLostError,
-    DriverRetriedError,
     JobNotRunningError,
     JobRunningError,
     NotTakenError,
-    StepTimeoutError,
-    StillBeatingError,
 )
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import (
@@ -216,7 +216,7 @@ class JobDrivers:
             waiting: The generation that is started again, or the one that follows it.
 
         Raises:
-            SigningKeyError: If there is no key.
+            JobError: ``SIGNING_KEY`` if there is no key.
         """
         if run.holds_the_job:
             return
@@ -277,7 +277,7 @@ class JobDrivers:
 
         Raises:
             BadInputError: If no reason is given.
-            StillBeatingError: If its heartbeat changes.
+            JobError: ``STILL_BEATING`` if its heartbeat changes.
             JobNotRunningError: If the driver reported its end itself, or there is no such generation.
         """
         if not reason.strip():
@@ -293,7 +293,7 @@ class JobDrivers:
         if run.is_over:
             raise self._not_to_declare(generation, "reported its end itself")
         if run.heartbeat != first:
-            raise StillBeatingError(
+            raise STILL_BEATING.with_text(
                 f"The driver of generation {generation} of job {self.view.job} was expected to be silent, "
                 "found that it writes heartbeats.",
                 state_after="Nothing was recorded; it keeps running.",
@@ -390,9 +390,9 @@ class JobDrivers:
         Raises:
             DriverFailedError: If it ended before; its own error and the end of its log are in the message.
             DriverLostError: If it ended without reporting why; the same start may be tried again.
-            DriverRetriedError: If it failed for a reason that may pass.
+            DriverFailedError: ``DRIVER_RETRIED`` if it failed for a reason that may pass.
             JobRunningError: If another generation took over.
-            StepTimeoutError: If it neither came up nor ended in time.
+            JobError: ``STEP_TIMEOUT`` if it neither came up nor ended in time.
         """
         status = self.wait_begun(generation, timeout_s=timeout_s)
         if isinstance(status, Closed):
@@ -403,7 +403,8 @@ class JobDrivers:
         """Wait until the generation's driver holds ``current.json``, or its script has ended by itself.
 
         Raises:
-            DriverFailedError, DriverLostError, JobRunningError, StepTimeoutError: As ``wait_running``.
+            DriverFailedError, DriverLostError, JobRunningError: As ``wait_running``.
+            JobError: ``STEP_TIMEOUT``, as ``wait_running``.
         """
         wait = self.view.waiting(timeout_s)
         while True:
@@ -420,7 +421,7 @@ class JobDrivers:
             if isinstance(status, (Failed, Dead, Closed)):
                 raise self.driver_failed(self.end_stuck(run))
             if not wait.again():
-                raise StepTimeoutError(
+                raise STEP_TIMEOUT.with_text(
                     f"Generation {generation} of job {self.view.job} was expected to take over within "
                     f"{timeout_s:g} s, found that {describe_status(status)}.",
                     state_after="Its driver is still starting." + self.view.log_end(run),
@@ -429,13 +430,13 @@ class JobDrivers:
 
     # --- errors about how a run ended ---------------------------------------------------------
 
-    def driver_failed(self, run: Run) -> DriverFailedError:
+    def driver_failed(self, run: Run) -> FlinkstyleError:
         """Build the error for a run that ended by itself."""
         heartbeat = run.heartbeat
         code, text = _reported_error(run)
         sentences = text.split("\n")  # the driver's own three, if it is of this version
-        if code == BeginsAnewError.code and len(sentences) == _SENTENCES:
-            return BeginsAnewError(*sentences)
+        if code == BEGINS_ANEW.code and len(sentences) == _SENTENCES:
+            return BEGINS_ANEW.with_text(*sentences)
         if heartbeat is not None and heartbeat.state == "closed":
             return self._closed(run, heartbeat)
         how = f"it failed with {code}: {text}" if code else "it ended without reporting why"
@@ -450,7 +451,7 @@ class JobDrivers:
             return DriverLostError(problem, state_after, remedy)
         if self.is_to_be_retried(run):
             remedy = "Nothing, if it passes: a watcher starts the job again, and a retry of the task does. "
-            return DriverRetriedError(problem, state_after, f"{remedy}If it stays: correct the cause.")
+            return DRIVER_RETRIED.with_text(problem, state_after, f"{remedy}If it stays: correct the cause.")
         remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
         return DriverFailedError(problem, state_after, remedy)
 

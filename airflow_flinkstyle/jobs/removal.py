@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.errors import JobRunningError, JobUnknownError, RecordsNeededError
+from airflow_flinkstyle.jobs.errors import RECORDS_NEEDED, JobRunningError, job_unknown
 from airflow_flinkstyle.jobs.found import jobs_below
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 from airflow_flinkstyle.protocol.home import HOME_KEY
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.view import JobView
 
 log = logging.getLogger(__name__)
-_KEPT = "Nothing was removed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +41,14 @@ def remove_job(runs: JobView, *, savepoints: bool = False) -> Removed:
         savepoints: Whether its savepoints may go with it.
 
     Raises:
-        JobUnknownError: If the root has no such job.
+        JobNotRunningError: ``JOB_UNKNOWN`` if the root has no such job.
         JobRunningError: If a driver runs or is coming up.
-        RecordsNeededError: If the job has run here and was not left; if it has savepoints and ``savepoints``
-            is false, or one of them is pinned.
+        JobError: ``RECORDS_NEEDED`` if the job has run here and was not left; if it has savepoints and
+            ``savepoints`` is false, or one of them is pinned.
     """
     board, store = runs.board, runs.board.store
     if next(iter(store.list(f"{board.job}/")), None) is None:
-        raise JobUnknownError.of(board.job, store.uri, known=list(jobs_below(store)))
+        raise job_unknown(board.job, store.uri, known=list(jobs_below(store)))
     found = _require_over(runs, savepoints=savepoints)
     places = {claim.checkpoint_location for number in board.generations() if (claim := board.claim(number))}
     keys = sorted((info.key for info in store.list(f"{board.job}/")), key=_in_order)
@@ -69,16 +68,15 @@ def _require_over(runs: JobView, *, savepoints: bool) -> tuple[str, ...]:
     if isinstance(status, (Running, Starting)):
         raise JobRunningError(
             f"Job {board.job} was expected not to run, found that {describe_status(status)}.",
-            state_after=_KEPT,
+            state_after="Nothing was removed.",
             remedy="Stop it, and give it back (flinkstyle job leave), if it is to go.",
         )
     home = board.home()
     is_left = home is not None and home.value.state == "left" and board.binding_home() is not None
     if board.current() is not None and not is_left:
-        raise RecordsNeededError(
+        raise RECORDS_NEEDED.with_text(
             f"A job that no driver has ever run, or that was left, was expected, found that job {board.job} "
             f"has run here: {describe_status(status)}.",
-            state_after=_KEPT,
             remedy="Its records tell where it continues. If plain Spark is to continue it, leave it "
             "first (flinkstyle job leave).",
         )
@@ -86,9 +84,8 @@ def _require_over(runs: JobView, *, savepoints: bool) -> tuple[str, ...]:
     held = sorted(pins(runs.repository))
     if held or (ids and not savepoints):
         what = f"pinned: {', '.join(held)}" if held else ", ".join(ids[-3:])
-        raise RecordsNeededError(
+        raise RECORDS_NEEDED.with_text(
             f"Job {board.job} was expected to have no savepoints, found {len(ids)} ({what}).",
-            state_after=_KEPT,
             remedy="Take the pins away first (flinkstyle savepoint unpin)."
             if held
             else "Remove it with its savepoints (--with-savepoints), or export first what is to be kept.",

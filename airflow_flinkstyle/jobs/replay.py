@@ -13,7 +13,7 @@ from datetime import timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.errors import StepTimeoutError
+from airflow_flinkstyle.jobs.errors import STEP_TIMEOUT
 from airflow_flinkstyle.jobs.run_end import end_as_json, look_for_end
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.offsets import Offsets
@@ -114,13 +114,13 @@ def await_replay(beside: JobClient, generation: Generation, *, timeout_s: float)
     Raises:
         DriverFailedError: If it failed, and reported why.
         JobNotRunningError: If it was stopped before its end.
-        StepTimeoutError: If it took longer; it runs on.
+        JobError: ``STEP_TIMEOUT`` if it took longer; it runs on.
     """
     view = beside.view
     wait = view.waiting(timeout_s)
     while (ended := end_as_json(look_for_end(beside.starts, generation))) is None:
         if not wait.again():
-            raise StepTimeoutError(
+            raise STEP_TIMEOUT.with_text(
                 f"Replay {view.job} was expected to end within {timeout_s:g} s.",
                 state_after="It runs on, and ends by itself.",
                 remedy="Ask again, with the same key or task; or stop it.",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs import request_slot
 from airflow_flinkstyle.jobs.errors import (
+    STEP_TIMEOUT,
+    STOP_INCOMPLETE,
     JobNotRunningError,
     RequestBusyError,
     RequestFailedError,
     RequestPostponedError,
-    StepTimeoutError,
-    StopIncompleteError,
 )
 from airflow_flinkstyle.jobs.found import require_known
 from airflow_flinkstyle.jobs.request_slot import (
@@ -44,6 +44,7 @@ from airflow_flinkstyle.types import Incarnation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.jobs.request_slot import RequestState, TooLate, Withdrawn
     from airflow_flinkstyle.jobs.start.starts import JobStarts
     from airflow_flinkstyle.jobs.view import JobView
@@ -77,9 +78,9 @@ class SavepointOnly:
 StopOutcome = Stopped | SavepointOnly
 
 
-def stop_incomplete(job: str, outcome: SavepointOnly) -> StopIncompleteError:
+def stop_incomplete(job: str, outcome: SavepointOnly) -> FlinkstyleError:
     """Return the error for a task that was to stop a job which has its savepoint and did not close."""
-    return StopIncompleteError(
+    return STOP_INCOMPLETE.with_text(
         f"Job {job} did not stop: {outcome.reason}",
         state_after=f"Savepoint {outcome.savepoint_id} was taken and can be used.",
         remedy="Ask again, as a retry of the task does: it stops the job once a driver of it runs.",
@@ -109,7 +110,7 @@ class JobRequests:
 
         Raises:
             JobNotRunningError: If no driver runs.
-            JobUnknownError: If nothing below the root has the job's name.
+            JobNotRunningError: ``JOB_UNKNOWN`` if nothing below the root has the job's name.
             RequestBusyError: If another request has not ended yet.
         """
         status = self.view.status()
@@ -280,7 +281,7 @@ class JobRequests:
             The request that ended, which may be a later one than ``pending``, and its end.
 
         Raises:
-            StepTimeoutError: If it has not ended in time; asking again finds what has been done.
+            JobError: ``STEP_TIMEOUT`` if it has not ended in time; asking again finds what has been done.
             JobNotRunningError: If the driver is gone and nothing starts it again.
         """
         wait = self.view.waiting(timeout_s)
@@ -296,7 +297,7 @@ class JobRequests:
                 pending = self._request_of_next(pending, state, relaunch=relaunch, confirm=confirm)
             watch(pending, state.progress if isinstance(state, InProgress) else None)
             if not wait.again():
-                raise StepTimeoutError(
+                raise STEP_TIMEOUT.with_text(
                     f"Request {pending.request_id} ({pending.command}) to job {self.view.job} was expected "
                     f"to end within {timeout_s:g} s.",
                     state_after="The driver gives up what it may undo, and ends a plain stop.",

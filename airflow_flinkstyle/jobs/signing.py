@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from airflow_flinkstyle.jobs.errors import SigningKeyError
+from airflow_flinkstyle.jobs.errors import SIGNING_KEY
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.record import SignedRecord
 
@@ -28,11 +28,6 @@ PREVIOUS_VARIABLE: Final = "FLINKSTYLE_PREVIOUS_SIGNING_KEYS"
 LEAST_CHARACTERS: Final = 32
 PROCESS_SIGNATURE: Final = "signature"
 """Key of a native id."""
-_MAKE_ONE = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
-_GIVE_ONE = (
-    f"Make a key ({_MAKE_ONE}) and put it into the password of the flinkstyle connection; commands read it "
-    f"from {KEY_VARIABLE}."
-)
 R = TypeVar("R", bound=SignedRecord)
 
 
@@ -47,11 +42,9 @@ class Signer:
         """Refuse keys that could be guessed."""
         for key in self.keys:
             if len(key) < LEAST_CHARACTERS:
-                raise SigningKeyError(
+                raise SIGNING_KEY.with_text(
                     f"A signing key of at least {LEAST_CHARACTERS} characters was expected, found one of "
-                    f"{len(key)}.",
-                    state_after="Nothing was started.",
-                    remedy=_GIVE_ONE,
+                    f"{len(key)}."
                 )
 
     @classmethod
@@ -73,7 +66,7 @@ class Signer:
             place: Root and key of the object.
 
         Raises:
-            SigningKeyError: If there is no key.
+            JobError: ``SIGNING_KEY`` if there is no key.
         """
         return signatures.signed(record, self.require_keys()[:1], place)
 
@@ -82,7 +75,7 @@ class Signer:
 
         Raises:
             SignatureError: If it has no signature, or one for another key, place or content.
-            SigningKeyError: If there is no key to verify with.
+            JobError: ``SIGNING_KEY`` if there is no key to verify with.
         """
         signatures.require(
             self.require_keys(),
@@ -136,12 +129,10 @@ class Signer:
         )
 
     def require_keys(self) -> tuple[str, ...]:
-        """Return the keys; raises ``SigningKeyError`` without one."""
+        """Return the keys; raises ``SIGNING_KEY`` without one."""
         if not self.keys:
-            raise SigningKeyError(
-                "A signing key was expected, because this starts a process or leads to one, found none.",
-                state_after="Nothing was started.",
-                remedy=_GIVE_ONE,
+            raise SIGNING_KEY.with_text(
+                "A signing key was expected, because this starts a process or leads to one, found none."
             )
         return self.keys
 

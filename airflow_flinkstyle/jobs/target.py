@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.deployments.detached import Detached, DetachedDeplo
 from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import Kubernetes, KubernetesDeployment
 from airflow_flinkstyle.jobs.deployments.standalone import SUPERVISE, Standalone, StandaloneDeployment
 from airflow_flinkstyle.jobs.deployments.yarn import YARN_ATTEMPTS, Yarn, YarnDeployment
-from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.errors import DEPLOY_MODE
 from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def target_of(record: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> Su
     """Return the target of a record, or of a connection's fields by the names that a record has.
 
     Raises:
-        DeployModeError: If its master, deploy mode and deployment do not fit together.
+        BadInputError: ``DEPLOY_MODE`` if its master, deploy mode and deployment do not fit together.
         BadInputError: If drivers could not get the agent in the way that is named.
         KeyError, TypeError: If it is no such record.
     """
@@ -127,9 +127,8 @@ def _choice(master: str, own: dict[str, Any]) -> DeploymentChoice:
     mode, name = own.pop("deploy_mode"), own.pop("deployment")
     agent = DriverAgent(way=own.pop("agent"), path=own.pop("agent_path"))
     if mode not in ("client", "cluster"):
-        raise DeployModeError(
+        raise DEPLOY_MODE.with_text(
             f"Deploy mode 'client' or 'cluster' was expected, found {mode!r}.",
-            state_after="Nothing was started.",
             remedy="Set the Spark connection's deploy mode to one of them.",
         )
     if name:
@@ -144,10 +143,9 @@ def _choice(master: str, own: dict[str, Any]) -> DeploymentChoice:
     if master.startswith("k8s://"):
         names = ("kube_config", "spark_operator", "application", "page_url", "ui_url")
         return Kubernetes(agent=agent, **{name: own[name] for name in names})
-    raise DeployModeError(
+    raise DEPLOY_MODE.with_text(
         "A master that can hold a driver (spark://, yarn, k8s://) was expected with deploy mode 'cluster', "
         f"found {master}.",
-        state_after="Nothing was started.",
         remedy="Set the Spark connection's deploy mode to client; or name a deployment of another package "
         "in its extra ('deployment').",
     )
@@ -157,7 +155,7 @@ def deployment_for(target: SubmitTarget) -> Deployment:
     """Return what runs drivers at a target.
 
     Raises:
-        DeployModeError: If no package has the deployment that is named.
+        BadInputError: ``DEPLOY_MODE`` if no package has the deployment that is named.
     """
     match target.deployment:
         case Detached():
@@ -175,10 +173,9 @@ def deployment_for(target: SubmitTarget) -> Deployment:
 def _brought(name: str, target: SubmitTarget) -> Deployment:
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
-        raise DeployModeError(
+        raise DEPLOY_MODE.with_text(
             f"A deployment {name!r} was expected among the entry points {GROUP}, found "
             f"{', '.join(sorted(found)) or 'none'}.",
-            state_after="Nothing was started.",
             remedy="Install the package that brings it, where Airflow's workers and triggerers run.",
         )
     made: Deployment = found[name].load()(target)

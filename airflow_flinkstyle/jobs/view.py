@@ -175,7 +175,7 @@ class JobView:
 
         Raises:
             SignatureError: If no caller with the key wrote it.
-            SigningKeyError: If there is no key to verify with.
+            JobError: ``SIGNING_KEY`` if there is no key to verify with.
             JobNotRunningError: If there is no such generation.
         """
         data = self.board.claim_data(generation)
@@ -200,7 +200,7 @@ class JobView:
         """Return what starts drivers at a target.
 
         Raises:
-            DeployModeError: If nothing does.
+            BadInputError: ``DEPLOY_MODE`` if nothing does.
         """
         return self.clusters.make(target) if target.is_remote else self.deployment
 

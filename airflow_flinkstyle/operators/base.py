@@ -63,14 +63,14 @@ class StreamingJobOperator(BaseOperator):
         next_kwargs: dict[str, Any] | None,
         context: Context,
     ) -> Any:  # noqa: ANN401 - as its base
-        """Continue after the triggerer; raise ``StepTimeoutError`` if that has waited too long."""
+        """Continue after the triggerer; fail with ``STEP_TIMEOUT`` if that has waited too long."""
         from airflow_flinkstyle.hooks.airflow_versions import TaskDeferralTimeout
-        from airflow_flinkstyle.jobs.errors import StepTimeoutError
+        from airflow_flinkstyle.jobs.errors import STEP_TIMEOUT
 
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
-            late = StepTimeoutError(
+            late = STEP_TIMEOUT.with_text(
                 f"Task {self.task_id} of job {self.job} was expected to end before its time-out, found that "
                 "the triggerer waited for it until then.",
                 state_after="The driver finishes its request, or gives it up by itself.",

@@ -10,7 +10,8 @@ import pytest
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.deployments.room import Room
 from airflow_flinkstyle.jobs.deployments.yarn import Yarn, YarnDeployment
-from airflow_flinkstyle.jobs.errors import NoRoomError
+from airflow_flinkstyle.jobs.errors import NO_ROOM
+from testbed.refusals import refuses
 from testbed.waiting import wait_until
 from testbed.yarn import Yarn as YarnCluster
 from tests.integration.detached_lab import Lab
@@ -40,7 +41,7 @@ def test_queue_without_room_for_a_standby_is_an_error_before_anything_is_started
         room = deployment.room()
         assert room is not None
         assert room.limit == Room(where="queue streams of YARN", memory_mb=2048)
-        with pytest.raises(NoRoomError, match=r"queue streams of YARN has 2\.0 GiB of 2\.8 GiB free"):
+        with refuses(NO_ROOM, match=r"queue streams of YARN has 2\.0 GiB of 2\.8 GiB free"):
             require_room(lab.client.view, lab.spec(), target)
         other = replace(target, conf={**conf, "spark.yarn.queue": "default"})
         assert require_room(lab.client.view, lab.spec(), other)[1]

@@ -16,10 +16,11 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.cut import cut_together, find_cut
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.errors import CutFailedError
+from airflow_flinkstyle.jobs.errors import CUT_FAILED
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
 from airflow_flinkstyle.types import Generation, NextOffset
+from testbed.refusals import refuses
 from testbed.waiting import PATIENCE_S
 from tests.integration.agent_lab import Driver, Lab, logs_of
 
@@ -376,7 +377,7 @@ def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path, w
             assert counts_in(lab, manifest) == {sum(at[0].values())}
             lab.goes_on()
 
-        with labs[1].slow_is_blocked(), pytest.raises(CutFailedError, match="second-job is held"):
+        with labs[1].slow_is_blocked(), refuses(CUT_FAILED, match="second-job is held"):
             cut_together(clients, "fails", timeout_s=4)
         for lab in labs:
             lab.goes_on()

@@ -12,8 +12,9 @@ import pytest
 
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs.comparison import CompareAsked, Version, compare_versions
-from airflow_flinkstyle.jobs.errors import StepTimeoutError
+from airflow_flinkstyle.jobs.errors import STEP_TIMEOUT
 from airflow_flinkstyle.jobs.status import Running
+from testbed.refusals import refuses
 from testbed.waiting import wait_until
 from tests.integration.detached_lab import TIMEOUT_S, Lab
 from tests.integration.numbers_job import HANGS, JOB, REFACTORED, NumbersJob
@@ -73,7 +74,7 @@ def test_job_runs_on_beside_a_comparison_that_is_killed_and_one_that_removes_wha
             "the new version is in its batch", lambda: hangs.exists() or late.done(), timeout_s=TIMEOUT_S
         )
         clock.passed_s = 20 * TIMEOUT_S
-        with pytest.raises(StepTimeoutError, match="the job was not touched"):
+        with refuses(STEP_TIMEOUT, match="the job was not touched"):
             late.result(TIMEOUT_S)
         hangs.unlink()
         assert len(scratch(job)) == 2, "its drivers were killed at their batches"

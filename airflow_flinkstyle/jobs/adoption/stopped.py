@@ -119,7 +119,7 @@ def adopt_stopped(
     Raises:
         CheckpointWrittenError: If a checkpoint is being written.
         AdoptedBeforeError: If the job was adopted with other checkpoints, or one of these by another job.
-        HistoryError: If the job has a history of its own here.
+        JobError: ``HISTORY`` if the job has a history of its own here.
         JobRunningError: If a driver of it runs here.
         FlinkstyleError: Whatever ``inspect_queries``, ``find_logs`` and ``take_savepoint`` raise.
     """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.adoption.outside import UNKNOWN_SPARK, find_logs, inspect_queries
-from airflow_flinkstyle.jobs.errors import AdoptedBeforeError, HistoryError, JobRunningError
+from airflow_flinkstyle.jobs.errors import HISTORY, AdoptedBeforeError, JobRunningError
 from airflow_flinkstyle.jobs.start.choice import history_of
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 from airflow_flinkstyle.protocol.home import Home
@@ -62,7 +62,7 @@ def take_outside(
 
     Raises:
         AdoptedBeforeError: If the job was adopted: then its own driver takes its savepoints.
-        HistoryError: If the job has runs, or savepoints, of its own.
+        JobError: ``HISTORY`` if the job has runs, or savepoints, of its own.
         FlinkstyleError: Whatever ``inspect_queries``, ``find_logs`` and ``take_savepoint`` raise.
     """
     savepoint_id = new_savepoint_id(runs.board.job, key)
@@ -119,7 +119,7 @@ def require_outside(runs: JobView, states: set[HomeState], named: Mapping[str, s
     Raises:
         JobRunningError: If a driver of this package runs it, or is starting.
         AdoptedBeforeError: If it was adopted.
-        HistoryError: If it has runs, or savepoints, that no one has given back.
+        JobError: ``HISTORY`` if it has runs, or savepoints, that no one has given back.
     """
     status = runs.status()
     if isinstance(status, (Running, Starting)):
@@ -143,7 +143,7 @@ def require_outside(runs: JobView, states: set[HomeState], named: Mapping[str, s
     history = history_of(runs)
     if history is not None:
         where = " ".join(f"--checkpoint {name}={location}" for name, location in sorted(named.items()))
-        raise HistoryError(
+        raise HISTORY.with_text(
             f"Job {runs.board.job} was expected to have no history here, so that the checkpoint's can be its "
             f"own, found {history}.",
             state_after="Nothing was taken or adopted.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
+from airflow_flinkstyle.jobs.errors import STEP_TIMEOUT, JobNotRunningError
 from airflow_flinkstyle.jobs.request_slot import AS_IT_IS
 from airflow_flinkstyle.jobs.status import Dead, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import failed_before
@@ -119,7 +119,7 @@ class CutoverContext:
         """Show now that this attempt is at work: a driver waits for that before it takes over.
 
         Raises:
-            HoldLostError: If it is too late for that.
+            JobError: ``HOLD_LOST`` if it is too late for that.
         """
         if self.work is not None:
             self.work.beat_if_due()
@@ -162,7 +162,8 @@ class CutoverContext:
 
         Raises:
             JobNotRunningError: If the job has ended, or was never started.
-            DriverFailedError, StepTimeoutError: As ``wait_running``.
+            DriverFailedError: As ``wait_running``.
+            JobError: ``STEP_TIMEOUT``, as ``wait_running``.
         """
         record = self.journal.read("standby")
         if record is not None:
@@ -212,10 +213,10 @@ class CutoverContext:
         return f"{self.journal.migration_id}/stop"
 
 
-def late(who: str, what: str, timeout_s: float, *, found: Successor | None = None) -> StepTimeoutError:
+def late(who: str, what: str, timeout_s: float, *, found: Successor | None = None) -> FlinkstyleError:
     """Return the error for a step that took too long; it names the state of the driver ``found``."""
     state = f", found that {found.state}" if found is not None else ""
-    return StepTimeoutError(
+    return STEP_TIMEOUT.with_text(
         f"{who} was expected to {what} within {timeout_s:g} s{state}.",
         state_after="It may still be starting.",
         remedy="Look at the end of its log for what holds it up, then try again.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.errors import StepTimeoutError
+from airflow_flinkstyle.jobs.errors import STEP_TIMEOUT
 from airflow_flinkstyle.jobs.request_slot import Ended, TooLate, newest_attempt
 from airflow_flinkstyle.jobs.status import Starting
 
@@ -66,7 +66,7 @@ def old_has_closed(context: CutoverContext, old: Generation) -> bool:
         status = client.drivers.ensure_running(relaunch_failed=relaunch_failed)
         relaunch_failed = not isinstance(status, Starting) and relaunch_failed
         if not wait.again():
-            raise StepTimeoutError(
+            raise STEP_TIMEOUT.with_text(
                 f"The old driver had accepted its stop and was expected to close within "
                 f"{context.settings.stop_timeout_s:g} s.",
                 state_after="The driver still drains, or starts again; producers that were held still are.",
@@ -88,7 +88,7 @@ def _race(context: CutoverContext, old: Generation, new: Generation | None) -> G
             return current.value.generation
         client.drivers.ensure_running()
         if not wait.again():
-            raise StepTimeoutError(
+            raise STEP_TIMEOUT.with_text(
                 f"The rollback (generation {back}) was expected to take over within "
                 f"{context.settings.takeover_timeout_s:g} s.",
                 state_after="The job is stopped; producers that were held still are."

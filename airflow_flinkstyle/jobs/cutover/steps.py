@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.cutover.context import late
 from airflow_flinkstyle.jobs.errors import (
+    NO_ROOM,
     DoneBeforeError,
     DriverFailedError,
     MigrationBusyError,
-    NoRoomError,
     NotTestedError,
     RequestFailedError,
 )
@@ -41,7 +41,7 @@ def refuse_another(context: CutoverContext, old: Generation) -> None:
     """Refuse while another cutover moves the same run, or brought it here, and is not at rest.
 
     Raises:
-        MigrationBusyError: Naming it.
+        JobError: ``MIGRATION_BUSY`` naming it.
     """
     board, client = context.client.view.board, context.client
     journals = read_unrested(board.store, board.job)
@@ -73,7 +73,7 @@ def require_still(context: CutoverContext, what: str, is_so: Callable[[Run], boo
         is_so: Whether a later run is what was asked for too.
 
     Raises:
-        DoneBeforeError: If it is not, naming what runs now.
+        JobError: ``DONE_BEFORE`` if it is not, naming what runs now.
     """
     client, done = context.client, (context.journal.result("takeover") or {}).get("generation")
     status = client.view.settled_status()
@@ -98,7 +98,7 @@ def require_room(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[st
 
     Raises:
         BadInputError: If it takes more than the Spark connection allows.
-        NoRoomError: If a quota or a queue's limit does not let it begin with one executor.
+        JobError: ``NO_ROOM`` if a quota or a queue's limit does not let it begin with one executor.
     """
     needed = footprint(spec, target)
     if (over := beyond(needed, target)) is not None:
@@ -112,7 +112,7 @@ def require_room(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[st
     ask = getattr(runs.deployment_for(target), "room", None)
     room = ask() if ask is not None else None
     if room is not None and (short := lack(needed.least, room.limit)) is not None:
-        raise NoRoomError(
+        raise NO_ROOM.with_text(
             f"Room for {needed} was expected beside the driver of job {spec.name}, found that {short}.",
             state_after="Nothing was started or stopped; the job keeps running.",
             remedy="Free what others hold, or raise the quota or the queue's limit; an upgrade can do "

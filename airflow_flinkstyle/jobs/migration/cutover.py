@@ -15,12 +15,12 @@ from airflow_flinkstyle.jobs.cutover import race, steps
 from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import (
+    STEP_TIMEOUT,
     AttemptSupersededError,
     MigrationEndedError,
     ProducersNotHeldError,
     RolledBackError,
     StaleTokenError,
-    StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration import fence_phase, window
@@ -73,10 +73,11 @@ class Cutover(MigrationContext):
         """Migrate, or continue a migration that an earlier attempt began.
 
         Raises:
-            RolledBackError: If it was given up: the job runs on the old cluster, and its producers too.
-            MigrationEndedError: If it went back before.
-            StepTimeoutError: If the job took over on the new cluster and does not commit.
-            DoneBeforeError: If it was done before, and the job reads another cluster by now.
+            JobError: ``ROLLED_BACK`` if it was given up: the job runs on the old cluster, and its producers
+                too.
+            JobError: ``MIGRATION_ENDED`` if it went back before.
+            JobError: ``STEP_TIMEOUT`` if the job took over on the new cluster and does not commit.
+            JobError: ``DONE_BEFORE`` if it was done before, and the job reads another cluster by now.
         """
         self.begin()
         with self.at_work():
@@ -234,7 +235,7 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str
         if not isinstance(status, Dead):
             if context.kafka.unread(rewritten) == 0:
                 return {"first_commit_at_ms": None, "first_batch_ms": {}}
-            raise StepTimeoutError(
+            raise STEP_TIMEOUT.with_text(
                 f"Generation {new} was expected to commit a batch on the new cluster within "
                 f"{timeout_s:g} s, found that {describe_status(status)}.",
                 state_after="The job has moved: it runs on the new cluster and producers write there.",

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.errors import HistoryError, LastStateError, RewindError
+from airflow_flinkstyle.jobs.errors import HISTORY, LastStateError, RewindError
 from airflow_flinkstyle.jobs.start import origins
 from airflow_flinkstyle.jobs.start.home import from_home
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState, StartPlan
@@ -105,7 +105,7 @@ def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
         return origins.plan_fresh(runs, "fresh; it has no history")
     if origin.discard_history != history.name:
         confirmed = f", and discard_history={origin.discard_history!r}" if origin.discard_history else ""
-        raise HistoryError(
+        raise HISTORY.with_text(
             f"Job {runs.board.job} was expected to have no history, so that it can start fresh, found "
             f"{history}{confirmed}.",
             state_after="Nothing was started.",

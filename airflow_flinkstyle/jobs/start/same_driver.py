@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, StepTimeoutError
+from airflow_flinkstyle.jobs.errors import STEP_TIMEOUT, CheckpointMismatchError, CheckpointUnreadError
 from airflow_flinkstyle.jobs.request_slot import request_for, send
 from airflow_flinkstyle.jobs.status import Closed, Failed, Running, classify, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import last_run_and_heartbeat, require_all_named, require_place
@@ -51,7 +51,7 @@ def close_in_place(
         None once the run has closed; else why it could not, as half a sentence.
 
     Raises:
-        StepTimeoutError: If it failed for a reason that may pass, was killed, or took too long.
+        JobError: ``STEP_TIMEOUT`` if it failed for a reason that may pass, was killed, or took too long.
     """
     run, heartbeat = last_run_and_heartbeat(runs)
     if run is None or heartbeat is None or not run.claim.launch:
@@ -120,8 +120,8 @@ def _status(runs: JobView, generation: Generation) -> JobStatus:
     return classify(runs.run(generation), is_current=is_current)
 
 
-def _not_closed_yet(runs: JobView, status: JobStatus) -> StepTimeoutError:
-    return StepTimeoutError(
+def _not_closed_yet(runs: JobView, status: JobStatus) -> FlinkstyleError:
+    return STEP_TIMEOUT.with_text(
         f"The driver of job {runs.board.job}, started again in its checkpoint, was expected to close there, "
         f"found that {describe_status(status)}.",
         state_after="Nothing else was started; the checkpoint stays the job's.",

@@ -96,11 +96,11 @@ class JobStarts:
                 this one; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
             LastStateError: If the job's last state is out of reach, and no savepoint is the same state.
-            HistoryError: If a job with a history would start fresh, and that history was not named.
+            JobError: ``HISTORY`` if a job with a history would start fresh, and that history was not named.
             SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
             RootCopiedError: If the savepoint root was created elsewhere.
             DriverFailedError: If the driver process could not be started.
-            SigningKeyError: If there is no key to sign the start with.
+            JobError: ``SIGNING_KEY`` if there is no key to sign the start with.
         """
         self.view.signer.require_keys()
         require_recordable(spec, target)

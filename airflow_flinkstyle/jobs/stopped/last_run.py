@@ -275,7 +275,7 @@ def recorded_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget]:
 
     Raises:
         JobNotRunningError: If the job has never run.
-        JobUnknownError: If nothing below the root has its name.
+        JobNotRunningError: ``JOB_UNKNOWN`` if nothing below the root has its name.
         SignatureError: If no caller has signed that start.
     """
     driven = _driven_last(runs)

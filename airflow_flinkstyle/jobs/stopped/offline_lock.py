@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Gone
-from airflow_flinkstyle.jobs.errors import HeldNoMoreError, JobNotRunningError, JobRunningError
+from airflow_flinkstyle.jobs.errors import HELD_NO_MORE, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.protocol.query_records import left_by
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, Heartbeat
@@ -60,13 +60,13 @@ class _HeartbeatThread:
         self._ended.set()
 
     def end(self, last: Heartbeat) -> None:
-        """Write the last heartbeat; raises ``HeldNoMoreError`` if another caller has given the job back."""
+        """Write the last heartbeat; raises ``HELD_NO_MORE`` if another caller has given the job back."""
         self.stop()
         with self._lock:
             try:
                 self._write(last)
             except (ObjectChangedError, ObjectExistsError) as error:
-                raise HeldNoMoreError(
+                raise HELD_NO_MORE.with_text(
                     f"Generation {self._generation} of job {self._board.job} was expected to be held by this "
                     "caller, found that another one has ended it: it wrote no heartbeat for its lease.",
                     state_after="The job was given back, and may run again.",
@@ -124,7 +124,7 @@ class OfflineLock:
             under_way: The queries with a batch that was planned after that one.
 
         Raises:
-            HeldNoMoreError: If this caller was taken for dead, and the job was given back.
+            JobRunningError: ``HELD_NO_MORE`` if this caller was taken for dead, and the job was given back.
         """
         queries = {
             name: replace(

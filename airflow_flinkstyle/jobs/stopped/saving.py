@@ -19,6 +19,7 @@ from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint, ne
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.jobs.stopped.offline_lock import OfflineLock
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import Home
@@ -38,8 +39,8 @@ def take_stopped(
     dead the job may have run on. In both cases the next attempt takes another savepoint.
 
     Raises:
-        NotAdoptedError: If plain Spark has the job: what its last run here left is not its state.
-        JobRunningError: If a driver runs or starts: ask it instead. ``HeldNoMoreError`` if this caller was
+        JobError: ``NOT_ADOPTED`` if plain Spark has the job: what its last run here left is not its state.
+        JobRunningError: If a driver runs or starts: ask it instead. ``HELD_NO_MORE`` if this caller was
             taken for dead.
         JobNotRunningError: If there is nothing to take: the job never committed a batch.
         CheckpointMismatchError: If this machine sees another checkpoint than the last run recorded.
@@ -88,7 +89,7 @@ def savepoint_at_rest(runs: JobView) -> Summary | None:
     return newest if newest.savepoint_id in (status.heartbeat.savepoint_id, by_caller) else None
 
 
-def _of_plain_spark(runs: JobView, home: Home) -> NotAdoptedError:
+def _of_plain_spark(runs: JobView, home: Home) -> FlinkstyleError:
     where = " ".join(f"--checkpoint {name}={one.location}" for name, one in sorted(home.checkpoints.items()))
     return NotAdoptedError(
         f"Job {runs.board.job} was expected to have its state here, found that plain Spark has it ({where}).",

@@ -9,17 +9,18 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.aws import s3_environment, s3_settings
 from airflow_flinkstyle.hooks.connections import Defaults, kafka_cluster, submit_target
 from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.jobs import errors
 from airflow_flinkstyle.jobs.deployments.detached import Detached
 from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import Kubernetes
 from airflow_flinkstyle.jobs.deployments.standalone import Standalone
 from airflow_flinkstyle.jobs.deployments.yarn import Yarn
-from airflow_flinkstyle.jobs.errors import DeployModeError, SigningKeyError
 from airflow_flinkstyle.jobs.packing import DriverAgent
 from airflow_flinkstyle.jobs.spec import launch_of
 from airflow_flinkstyle.jobs.target import Brought
 from airflow_flinkstyle.provider_info import get_provider_info
 from testbed import paths
 from testbed.keys import SIGNING_KEY
+from testbed.refusals import refuses
 from tests.unit.airflow_layer.conftest import a_connection
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def test_signing_keys_of_the_connection_are_masked_and_the_first_one_signs(
 
 def test_signing_key_that_is_too_short_is_refused_and_none_starts_nothing(connections: SimpleNamespace):
     connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "s3://b/p"}, password="short")  # noqa: S106
-    with pytest.raises(SigningKeyError, match="at least 32 characters"):
+    with refuses(errors.SIGNING_KEY, match="at least 32 characters"):
         _ = StreamingJobHook().signer
     connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "s3://b/p"})
     assert StreamingJobHook().signer.keys == ()
@@ -250,7 +251,7 @@ def test_spark_connection_without_python_says_where_to_name_it(monkeypatch: pyte
 
 def test_unknown_deploy_mode_is_refused_by_name():
     connection = a_connection("spark", extra={"python": "p", "deploy-mode": "clusters"}, host="yarn")
-    with pytest.raises(DeployModeError, match="'clusters'"):
+    with refuses(errors.DEPLOY_MODE, match="'clusters'"):
         submit_target(connection, defaults(), secret_env={})
 
 

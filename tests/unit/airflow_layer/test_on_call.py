@@ -11,7 +11,7 @@ from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.failures import airflow_errors
-from airflow_flinkstyle.jobs.errors import SavepointStaleError
+from airflow_flinkstyle.jobs.errors import SAVEPOINT_STALE
 from testbed import paths
 
 pytestmark = pytest.mark.airflow
@@ -38,8 +38,9 @@ def fail(error: Exception) -> None:
 
 def test_mail_says_code_problem_what_runs_and_what_to_do(example: dict[str, Any]):
     watched = example["watch"].get_task("not_well_flinkstyle_default")
+    found = "the newest one, sp-1, is older"
     with pytest.raises(AirflowFailException) as caught, airflow_errors():
-        fail(SavepointStaleError.of("orders", 129_600, "sp-1"))
+        fail(SAVEPOINT_STALE.error(job="orders", max_age_s=129_600, found=found))
     ti = SimpleNamespace(task_id="not_well_flinkstyle_default", rendered_map_index="orders")
     context = {"exception": caught.value, "run_id": "r1", "dag": example["watch"], "ti": ti}
     mail = failing(watched)

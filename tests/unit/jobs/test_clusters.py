@@ -12,10 +12,11 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone,
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.deployments.rest import both_ends
 from airflow_flinkstyle.jobs.deployments.yarn import Yarn, command_line
-from airflow_flinkstyle.jobs.errors import DeployModeError, DriverFailedError
+from airflow_flinkstyle.jobs.errors import DEPLOY_MODE, DriverFailedError
 from airflow_flinkstyle.jobs.spec import require_recordable
 from airflow_flinkstyle.jobs.target import Deployments, deployment_for
 from testbed.ports import free_port
+from testbed.refusals import refuses
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
 from tests.unit.jobs.specs import SECRET, a_spec, a_target
 
@@ -244,9 +245,9 @@ def test_cluster_that_would_start_a_driver_again_too_is_refused(name: str):
 
 
 def test_master_that_holds_no_drivers_and_unknown_deployments_are_refused_by_name():
-    with pytest.raises(DeployModeError, match=r"local\[2\]"):
+    with refuses(DEPLOY_MODE, match=r"local\[2\]"):
         deployment_for(a_target(deploy_mode="cluster"))
-    with pytest.raises(DeployModeError, match="'elsewhere'"):
+    with refuses(DEPLOY_MODE, match="'elsewhere'"):
         deployment_for(a_target(deployment="elsewhere"))
 
 

@@ -9,16 +9,12 @@ import pytest
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.adoption.leaving import leave
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
-from airflow_flinkstyle.jobs.errors import (
-    DriverFailedError,
-    JobRunningError,
-    JobUnknownError,
-    RecordsNeededError,
-)
+from airflow_flinkstyle.jobs.errors import JOB_UNKNOWN, RECORDS_NEEDED, DriverFailedError, JobRunningError
 from airflow_flinkstyle.jobs.found import jobs_below
 from airflow_flinkstyle.jobs.removal import remove_job
 from airflow_flinkstyle.savepoint.blobs.references import pin, unpin
 from airflow_flinkstyle.storage.errors import StoreDeniedError
+from testbed.refusals import refuses
 from tests.unit.jobs.adoption.plain import PlainSpark, adopt, content, start, watched
 from tests.unit.jobs.drivers import QUERY
 
@@ -43,12 +39,12 @@ def left(world: World) -> PlainSpark:
 def test_job_that_was_left_is_removed_and_plain_spark_goes_on(world: World):
     plain = left(world)
     before = content(plain.place)
-    with pytest.raises(RecordsNeededError, match=r"no savepoints, found 2") as caught:
+    with refuses(RECORDS_NEEDED, match=r"no savepoints, found 2") as caught:
         remove_job(world.client().view)
     assert "--with-savepoints" in caught.value.remedy
     kept = world.repository.ids()[0]
     pin(world.repository, kept, reason="audit", by="test", at_ms=now_ms())
-    with pytest.raises(RecordsNeededError, match=f"pinned: {kept}"):
+    with refuses(RECORDS_NEEDED, match=f"pinned: {kept}"):
         remove_job(world.client().view, savepoints=True)
     unpin(world.repository, kept)
     assert is_known(world)
@@ -59,7 +55,7 @@ def test_job_that_was_left_is_removed_and_plain_spark_goes_on(world: World):
     assert content(plain.place) == before
     plain.run()
     world.judge()
-    with pytest.raises(JobUnknownError):
+    with refuses(JOB_UNKNOWN):
         remove_job(world.client().view)
 
 
@@ -68,7 +64,7 @@ def test_job_that_runs_or_has_run_is_not_removed(world: World):
     with pytest.raises(JobRunningError):
         remove_job(client.view, savepoints=True)
     client.requests.stop("stop", savepoint=False, timeout_s=10)
-    with pytest.raises(RecordsNeededError, match="has run here: generation 1 has closed") as caught:
+    with refuses(RECORDS_NEEDED, match="has run here: generation 1 has closed") as caught:
         remove_job(client.view, savepoints=True)
     assert "job leave" in caught.value.remedy
     assert is_known(world)
@@ -91,7 +87,7 @@ def test_job_of_which_only_savepoints_were_taken_is_removed_with_them(world: Wor
     plain = PlainSpark(world, world.folder / "plain")
     plain.run(batches=2)
     take_outside(world.client().view, watched(world, plain), "one", by="test")
-    with pytest.raises(RecordsNeededError):
+    with refuses(RECORDS_NEEDED):
         remove_job(world.client().view)
     remove_job(world.client().view, savepoints=True)
     assert not is_known(world)

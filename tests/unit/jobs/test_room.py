@@ -11,8 +11,9 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.deployments.room import Room
-from airflow_flinkstyle.jobs.errors import NoRoomError
+from airflow_flinkstyle.jobs.errors import NO_ROOM
 from airflow_flinkstyle.jobs.target import Deployments
+from testbed.refusals import refuses
 from tests.unit.jobs.hosts import Host
 from tests.unit.jobs.specs import a_spec, a_target
 
@@ -57,7 +58,7 @@ def test_standby_on_the_workers_machine_is_told_as_such(world: World):
 
 
 def test_limit_without_room_for_one_executor_is_an_error(world: World):
-    with pytest.raises(NoRoomError, match=r"queue streams of YARN has 1 of 2 cores and 1\.0 GiB") as error:
+    with refuses(NO_ROOM, match=r"queue streams of YARN has 1 of 2 cores and 1\.0 GiB") as error:
         ask(world, LIMIT)
     assert error.value.retryable
     assert "keeps running" in error.value.state_after

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import SignatureError
+from airflow_flinkstyle.jobs import errors
 from airflow_flinkstyle.jobs.client import JobClient
-from airflow_flinkstyle.jobs.errors import DriverFailedError, SigningKeyError
+from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.fail_back import last_migration
@@ -21,6 +22,7 @@ from airflow_flinkstyle.protocol.driver_log import name_of
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from testbed.keys import SIGNER, SIGNING_ENV, SIGNING_KEY
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests import hostile
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.cutovers import a_cutover
@@ -125,7 +127,7 @@ def test_start_without_a_key_claims_nothing_and_says_how_to_make_one(world: Worl
             world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None
         ),
     ):
-        with pytest.raises(SigningKeyError, match=r"found none") as refused:
+        with refuses(errors.SIGNING_KEY, match=r"found none") as refused:
             begin()
         assert "secrets.token_urlsafe(32)" in refused.value.remedy
         assert KEY_VARIABLE in refused.value.remedy
@@ -140,7 +142,7 @@ def test_who_has_no_key_still_looks_saves_and_stops(world: World):
 
 
 def test_key_that_could_be_guessed_is_refused_and_not_shown():
-    with pytest.raises(SigningKeyError, match="32 characters was expected, found one of 8") as refused:
+    with refuses(errors.SIGNING_KEY, match="32 characters was expected, found one of 8") as refused:
         Signer.of("password")
     assert "password," not in str(refused.value.problem)
     assert SIGNING_KEY not in repr(SIGNER)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
-from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.errors import DEPLOY_MODE
 from airflow_flinkstyle.jobs.packing import launcher_path
 from airflow_flinkstyle.jobs.spec import (
     driver_env,
@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.spec import (
 )
 from airflow_flinkstyle.kafka.login import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
+from testbed.refusals import refuses
 from tests.unit.jobs.specs import SECRET, a_spec, a_target
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def test_driver_gets_secrets_but_nothing_of_airflows_environment():
 
 
 def test_unknown_deploy_mode_and_way_of_the_agent_are_refused_by_name():
-    with pytest.raises(DeployModeError, match="'clusters'"):
+    with refuses(DEPLOY_MODE, match="'clusters'"):
         a_target(deploy_mode="clusters")
     with pytest.raises(BadInputError, match="'image'"):
         a_target(agent="image")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs import relaunch
+from airflow_flinkstyle.jobs.errors import DRIVER_RETRIED
 from airflow_flinkstyle.kafka.final_codes import FINAL
 from testbed.histories import troubles
 from testbed.histories.troubles import ANSWERS
@@ -62,7 +64,7 @@ def test_error_that_is_final_though_no_list_has_it_is_found(monkeypatch: pytest.
     number = every_case().index(("start", ANSWERS["Java, in a query", "java.io.IOException"]))
     setting, phase, trouble = a_case(number)
     assert lived(setting, phase, trouble).wrong is None
-    monkeypatch.setattr(relaunch, "DriverRetriedError", relaunch.DriverFailedError)
+    monkeypatch.setattr(relaunch, "DRIVER_RETRIED", replace(DRIVER_RETRIED, transient=False))
     monkeypatch.setattr(relaunch.JobDrivers, "is_to_be_retried", lambda *_: False)
     found = [lived(*a_case(number + turn * len(every_case()))).wrong for turn in range(10)]
     assert "final-unlisted" in {wrong.kind for wrong in found if wrong is not None}

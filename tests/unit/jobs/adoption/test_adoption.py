@@ -14,9 +14,9 @@ from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.errors import (
+    HISTORY,
     AdoptedBeforeError,
     CheckpointWrittenError,
-    HistoryError,
     JobRunningError,
     LocationNotEmptyError,
     NotAdoptedError,
@@ -107,7 +107,7 @@ def test_adopting_the_same_twice_is_done_already_and_anything_else_is_refused(
     with pytest.raises(JobRunningError):
         adopt(world, plain)
     world.client().requests.stop("stop", savepoint=False, timeout_s=10)
-    with pytest.raises(HistoryError, match="no history"):
+    with refuses(HISTORY, match="no history"):
         adopt(world, plain)
 
 
@@ -175,8 +175,7 @@ def test_job_written_while_it_is_captured_is_not_adopted(world: World, plain: Pl
 @pytest.mark.parametrize("side", ["new", "both"])
 def test_positions_that_no_cluster_or_two_have_are_refused(world: World, plain: PlainSpark, side: str):
     sides = ("new",) if side == "new" else ("old", "old")
-    error = OffsetBeyondEndError if side == "new" else SourceClusterError
-    with pytest.raises(error) as caught:
+    with refuses(OffsetBeyondEndError if side == "new" else SourceClusterError) as caught:
         adopt(world, plain, clusters=OneCluster(world, *sides))
     assert "only read" in caught.value.state_after
     assert world.board.home() is None
@@ -252,7 +251,7 @@ def test_savepoints_from_outside_start_nothing_unless_one_is_named(world: World,
     for origin in (LastState(), FromCheckpoint()):
         with pytest.raises(NotAdoptedError, match="never adopted"):
             plan_start(client.view, origin, "start")
-    with pytest.raises(HistoryError):
+    with refuses(HISTORY):
         plan_start(client.view, Fresh(), "start")
     plan = plan_start(client.view, FromSavepoint(savepoint_id=first.savepoint_id), "start")
     assert plan.order.savepoint_id == first.savepoint_id

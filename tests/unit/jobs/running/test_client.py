@@ -10,16 +10,16 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import (
+    JOB_UNKNOWN,
+    STEP_TIMEOUT,
     DriverFailedError,
     DriverLostError,
     JobNotRunningError,
     JobRunningError,
-    JobUnknownError,
     RequestBusyError,
     RequestFailedError,
     RequestPostponedError,
     RewindError,
-    StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.request import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, TooLate, Withdrawn, key_of_kill, request_for
@@ -154,7 +154,7 @@ def test_start_that_another_one_has_followed_is_not_gone_on_with(world: World, m
 def test_status_of_a_job_nobody_started_is_never_started(world: World):
     client = world.client()
     assert client.view.status() == NeverStarted()
-    with pytest.raises(JobUnknownError, match="found no job at all"):
+    with refuses(JOB_UNKNOWN, match="found no job at all"):
         client.requests.request_savepoint("k")
 
 
@@ -325,7 +325,7 @@ def test_waiting_times_out_and_finds_the_same_request_again(world: World):
     client = world.start()
     world.deaf = True
     pending = client.requests.request_savepoint("hot")
-    with pytest.raises(StepTimeoutError):
+    with refuses(STEP_TIMEOUT):
         client.requests.wait(pending, timeout_s=0.05)
     world.deaf = False
     assert client.requests.request_savepoint("hot") == pending

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.drills import begin_drill, finish_drill
-from airflow_flinkstyle.jobs.errors import DrillFailedError, DriverFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.errors import DRILL_FAILED, STEP_TIMEOUT, DriverFailedError
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.types import Generation
+from testbed.refusals import refuses
 from tests.unit.jobs.conftest import Mood, World
 from tests.unit.jobs.cutovers import save
 from tests.unit.stores import ActingStore
@@ -82,7 +83,7 @@ def test_drill_that_still_runs_keeps_no_start_and_no_prune_waiting(world: World)
     handle = client.starts.start(world.spec("v2.py"), world.target(), claim_key="again")
     client.drivers.wait_running(handle.generation, timeout_s=10)
     assert drilled in world.alive()
-    with pytest.raises(StepTimeoutError, match="generation 2"):
+    with refuses(STEP_TIMEOUT, match="generation 2"):
         finish_drill(client, drilled, timeout_s=0.05)
     world.until(lambda: drilled not in world.alive())
 
@@ -105,7 +106,7 @@ def test_savepoint_that_cannot_be_run_fails_the_drill_alone_and_a_retry_drills_a
     world.start()
     savepoint_id = save(world)
     world.moods["v1.py"] = Mood(fails_in_batch=True)
-    with pytest.raises(DrillFailedError, match=r"SCRIPT_FAILED: ZeroDivisionError"):
+    with refuses(DRILL_FAILED, match=r"SCRIPT_FAILED: ZeroDivisionError"):
         drill(world, savepoint_id)
     world.until(lambda: world.alive() == [1])
     world.moods.clear()

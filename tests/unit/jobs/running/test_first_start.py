@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.hooks.failures import in_a_block
-from airflow_flinkstyle.jobs.errors import BeginsAnewError
+from airflow_flinkstyle.jobs.errors import BEGINS_ANEW
 from airflow_flinkstyle.jobs.spec import launch_of
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.types import Generation
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.errors import FlinkstyleError
     from tests.unit.jobs.conftest import Mood, World
 
 OWN = "s3a://shop/checkpoints/orders"
@@ -28,16 +30,16 @@ def started(world: World, key: str, *left: str) -> int:
 
 
 @pytest.fixture
-def refused(world: World, mood: type[Mood]) -> BeginsAnewError:
+def refused(world: World, mood: type[Mood]) -> FlinkstyleError:
     """Begin a job of plain Spark for the first time."""
     world.moods["v1.py"] = mood(own_checkpoint=OWN)
     world.logs.produce(10)
-    with pytest.raises(BeginsAnewError) as error:
+    with refuses(BEGINS_ANEW) as error:
         started(world, "first")
     return error.value
 
 
-def test_refusal_has_the_drivers_own_headline_and_is_final(world: World, refused: BeginsAnewError):
+def test_refusal_has_the_drivers_own_headline_and_is_final(world: World, refused: FlinkstyleError):
     assert refused.code == "CHECKPOINT_FOUND"
     assert not refused.retryable
     first, now, following = in_a_block(refused).splitlines()
@@ -47,26 +49,26 @@ def test_refusal_has_the_drivers_own_headline_and_is_final(world: World, refused
     assert f"`flinkstyle job adopt --job orders-job --checkpoint orders={OWN}`" in following
     assert f"leave_checkpoints=['{OWN}']" in following
     assert world.alive() == []
-    with pytest.raises(BeginsAnewError):
+    with refuses(BEGINS_ANEW):
         world.client().drivers.ensure_running()
     assert len(world.submissions) == 1
 
 
-def test_same_task_starts_anew_once_the_checkpoint_is_named(world: World, refused: BeginsAnewError):
-    with pytest.raises(BeginsAnewError):
+def test_same_task_starts_anew_once_the_checkpoint_is_named(world: World, refused: FlinkstyleError):
+    with refuses(BEGINS_ANEW):
         started(world, "first", "s3a://shop/checkpoints", "yes")
     assert started(world, "first", "s3a://shop/checkpoints/another", OWN) == 3
     assert started(world, "first", OWN) == 3  # a retry finds it
     world.judge()
 
 
-def test_refused_start_is_no_history(world: World, refused: BeginsAnewError):
+def test_refused_start_is_no_history(world: World, refused: FlinkstyleError):
     assert world.board.current() is None
     assert started(world, "another", OWN) == 2
     world.judge()
 
 
-def test_what_is_left_behind_is_one_starts_choice(world: World, refused: BeginsAnewError):
+def test_what_is_left_behind_is_one_starts_choice(world: World, refused: FlinkstyleError):
     generation = started(world, "again", OWN)
     claim = world.board.claim(generation)
     assert claim is not None
@@ -76,11 +78,11 @@ def test_what_is_left_behind_is_one_starts_choice(world: World, refused: BeginsA
     assert launch_of(replace(spec, leave_checkpoints=(OWN,)), target) == launch_of(spec, target)
 
 
-def test_words_of_another_version_of_the_driver_are_shown_as_they_are(world: World, refused: BeginsAnewError):
+def test_words_of_another_version_of_the_driver_are_shown_as_they_are(world: World, refused: FlinkstyleError):
     client = world.client()
     run = client.view.run(Generation(1))
     assert run.heartbeat is not None
     told = replace(run.heartbeat, error=(refused.code, "One sentence. Another one."))
     error = client.drivers.driver_failed(replace(run, heartbeat=told))
-    assert not isinstance(error, BeginsAnewError)
+    assert error.code == "DRIVER_FAILED"
     assert "it failed with CHECKPOINT_FOUND: One sentence." in error.problem

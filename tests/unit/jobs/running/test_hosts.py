@@ -11,17 +11,18 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import (
+    STILL_BEATING,
     DiesWithStarterError,
     DriverFailedError,
     DriverLostError,
     JobNotRunningError,
     JobRunningError,
-    StillBeatingError,
 )
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.status import START_GRACE_S, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from testbed.refusals import refuses
 from tests.unit.jobs.hosts import LEASE_S, Host, start
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def test_driver_that_was_declared_dead_may_be_started_again_at_once_and_the_reas
 def test_driver_that_beats_cannot_be_declared_dead(world: World, hosts: tuple[Host, Host]):
     a, b = hosts
     start(world, a)
-    with pytest.raises(StillBeatingError, match="generation 1"):
+    with refuses(STILL_BEATING, match="generation 1"):
         b.client().drivers.declare_dead(1, reason="I think so", by="ops@b")
     assert b.client().view.board.submit(1).value.state == "submitted"
 

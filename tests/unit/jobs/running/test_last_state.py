@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.errors import (
+    HELD_NO_MORE,
+    HISTORY,
+    STEP_TIMEOUT,
     CheckpointMismatchError,
-    HeldNoMoreError,
-    HistoryError,
     JobRunningError,
     LastStateError,
-    StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.start import same_driver
 from airflow_flinkstyle.jobs.start.choice import plan_start
@@ -35,6 +35,7 @@ from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailable
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation
+from testbed.refusals import refuses
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def test_driver_that_died_before_its_first_word_of_a_query_may_have_run_elsewher
     world.store.write(key, json.dumps({**beat, "queries": {}}).encode())
     with pytest.raises(LastStateError, match="no mark of the job there"):
         client.starts.start(world.spec(), world.target(), claim_key="again")
-    with pytest.raises(HistoryError, match="generation 1"):
+    with refuses(HISTORY, match="generation 1"):
         client.starts.start(world.spec(), world.target(), claim_key="again", origin=Fresh())
 
 
@@ -385,7 +386,7 @@ def test_cause_that_may_pass_offers_nothing_to_give_up(world: World, mood: type[
     world.kill(1)
     world.moods["v1.py"] = mood(out_of_reach=1)
     client.view.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
-    with pytest.raises(StepTimeoutError, match="CLUSTER_UNREACHABLE") as refused:
+    with refuses(STEP_TIMEOUT, match="CLUSTER_UNREACHABLE") as refused:
         client.starts.start(world.spec(), world.target(), claim_key="again")
     assert "fresh" not in str(refused.value)
     handle = start(world, "again")
@@ -421,7 +422,7 @@ def test_same_driver_that_is_killed_while_it_starts_shows_nothing_of_the_state(
 ):
     monkeypatch.setattr(same_driver, "PATIENCE_S", 2.0)
     thread = kill_while_it_starts(world, lambda: None)
-    with pytest.raises(StepTimeoutError, match="has ended without reporting why") as lost:
+    with refuses(STEP_TIMEOUT, match="has ended without reporting why") as lost:
         unread.starts.start(world.spec(), world.target(), claim_key="again")
     thread.join()
     assert "fresh" not in str(lost.value).lower()
@@ -518,7 +519,7 @@ def test_job_with_savepoints_and_no_run_goes_on_from_the_newest(world: World):
             world.store.delete(key)
     world.logs.produce(5)
     (savepoint_id,) = world.repository.ids()
-    with pytest.raises(HistoryError, match=savepoint_id):
+    with refuses(HISTORY, match=savepoint_id):
         client.starts.start(world.spec(), world.target(), claim_key="fresh", origin=Fresh())
     generation = start(world, "again").generation
     assert client.view.board.takeover_order(generation).savepoint_id == savepoint_id
@@ -532,9 +533,7 @@ def test_beginning_anew_needs_the_name_of_what_is_given_up_each_time(
     (savepoint_id,) = world.repository.ids()
     before = records(world)
     for origin in (Fresh(), Fresh(discard_history="generation 7"), Fresh(discard_history="True")):
-        with pytest.raises(
-            HistoryError, match=r"generation 1, at batch 0 of orders; .*" + savepoint_id
-        ) as refused:
+        with refuses(HISTORY, match=r"generation 1, at batch 0 of orders; .*" + savepoint_id) as refused:
             client.starts.start(world.spec(), world.target(), claim_key="anew", origin=origin)
         assert "discard_history='generation 1'" in refused.value.remedy
     assert records(world) == before
@@ -547,7 +546,7 @@ def test_beginning_anew_needs_the_name_of_what_is_given_up_each_time(
     assert start(world, "anew", origin=confirmed) == second, "a retry finds its own start"
     world.until(lambda: batches(world, 2) == {"orders": 0})
     client.requests.stop("stop again", savepoint=False, timeout_s=10)
-    with pytest.raises(HistoryError, match="generation 2"):
+    with refuses(HISTORY, match="generation 2"):
         client.starts.start(world.spec(), world.target(), claim_key="the next DAG run", origin=confirmed)
 
 
@@ -711,7 +710,7 @@ def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went
     lock.heartbeats.stop()
     world.logs.produce(4)
     start(world, "again")
-    with pytest.raises(HeldNoMoreError, match="wrote no heartbeat for its lease") as lost:
+    with refuses(HELD_NO_MORE, match="wrote no heartbeat for its lease") as lost:
         lock.close(lock.last_heartbeat.batches(), ids={}, under_way=())
     assert (lost.value.code, lost.value.retryable) == ("JOB_RUNNING", True), "a retry looks anew"
     assert world.board.current().value.generation > lock.generation

@@ -13,13 +13,14 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.cut import JobsCut, cut_together, find_cut
-from airflow_flinkstyle.jobs.errors import CutFailedError, JobNotRunningError, RequestBusyError
+from airflow_flinkstyle.jobs.errors import CUT_FAILED, JobNotRunningError, RequestBusyError
 from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, InProgress, TooLate
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.drivers import TOPIC, hurry
 from tests.unit.stores import ActingStore
@@ -121,7 +122,7 @@ def test_jobs_are_stopped_together_and_a_retry_says_so_again(pair: Pair):
 def test_all_jobs_go_on_uncut_if_one_fails(pair: Pair, fault: str, *, stop: bool):
     clients = pair.start()
     setattr(pair.second, fault, True)
-    with pytest.raises(CutFailedError, match="totals-job"):
+    with refuses(CUT_FAILED, match="totals-job"):
         cut_together(clients, "k", stop=stop, timeout_s=TIMEOUT_S)
     (abandoned,) = abandoned_cuts(pair)
     assert find_cut(pair.first.store, abandoned) is None
@@ -158,7 +159,7 @@ def test_driver_that_dies_while_it_is_held_fails_the_cut(pair: Pair):
     failed = in_background(lambda: cut_together(clients, "k", timeout_s=TIMEOUT_S))
     pair.first.until(lambda: any("/held/" in info.key for info in pair.first.store.list("cuts/")))
     pair.second.kill(1)
-    assert isinstance(failed(), CutFailedError)
+    assert failed().code == CUT_FAILED.code
     pair.first.logs.produce(3)
     pair.first.judge()
 
@@ -166,7 +167,7 @@ def test_driver_that_dies_while_it_is_held_fails_the_cut(pair: Pair):
 def test_caller_that_runs_out_of_time_lets_all_go_on(pair: Pair):
     clients = pair.start()
     pair.second.deaf = True
-    with pytest.raises(CutFailedError, match="time was up before totals-job is held"):
+    with refuses(CUT_FAILED, match="time was up before totals-job is held"):
         cut_together(clients, "k", timeout_s=0.5)
     pair.second.deaf = False
     pair.go_on()
