@@ -127,30 +127,6 @@ class AdoptedBeforeError(JobError):
     code = "ADOPTED_BEFORE"
 
 
-class SourceClusterError(JobError):
-    """None, or more than one, of the Kafka clusters that were named has the topics that a checkpoint read."""
-
-    code = "SOURCE_CLUSTER"
-
-
-class NotAdoptedError(JobError):
-    """Plain Spark runs the job, as far as its records tell: it was not adopted, or was left."""
-
-    code = "NOT_ADOPTED"
-
-
-class OldJobRunsError(JobError):
-    """An adopted checkpoint was written since: the old job was started again."""
-
-    code = "OLD_JOB_RUNS"
-
-
-class LocationNotEmptyError(JobError):
-    """A checkpoint was to be written to a location that holds something."""
-
-    code = "LOCATION_NOT_EMPTY"
-
-
 class DiesWithStarterError(JobError):
     """A driver that was started here would end with the task or the worker that starts it."""
 
@@ -379,6 +355,32 @@ STEP_TIMEOUT = ErrorKind(
 HISTORY = ErrorKind(
     code="HISTORY",
     means="A job with a history would start without it, and that history was not named.",
+    family=JobError,
+)
+
+SOURCE_CLUSTER = ErrorKind(
+    code="SOURCE_CLUSTER",
+    means="None, or more than one, of the Kafka clusters that were named has the topics that a checkpoint "
+    "read.",
+    family=JobError,
+)
+
+NOT_ADOPTED = ErrorKind(
+    code="NOT_ADOPTED",
+    means="Plain Spark runs the job, as far as its records tell: it was not adopted, or was left.",
+    family=JobError,
+)
+
+OLD_JOB_RUNS = ErrorKind(
+    code="OLD_JOB_RUNS",
+    means="An adopted checkpoint was written since: the old job was started again.",
+    state_after="The old job may run; this one has not taken over.",
+    family=JobError,
+)
+
+LOCATION_NOT_EMPTY = ErrorKind(
+    code="LOCATION_NOT_EMPTY",
+    means="A checkpoint was to be written to a location that holds something.",
     family=JobError,
 )
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.errors import OldJobRunsError
+from airflow_flinkstyle.jobs.errors import OLD_JOB_RUNS
 from airflow_flinkstyle.protocol.process import process_started
 
 if TYPE_CHECKING:
@@ -95,10 +95,9 @@ class EndProcess:
             self._send_signal(wanted, signal.SIGKILL)
             if not self._are_gone(wanted, self.grace_s):
                 alive = ", ".join(str(pid) for pid, started in wanted.items() if _lives(pid, started))
-                raise OldJobRunsError(
+                raise OLD_JOB_RUNS.with_text(
                     f"The old driver (process {self.pid}) was expected to end, found process {alive} alive "
                     "after SIGKILL.",
-                    state_after="The old job may run; this one has not taken over.",
                     remedy="Find out what keeps it (a disk that hangs), end it, then try again.",
                 )
         root, others = min(first & wanted.keys(), default=self.pid), len(wanted) - 1
@@ -144,10 +143,9 @@ class EndByCommand:
         """Run it; a retry runs it again, so it must succeed for what has ended already."""
         failure = _run(what["command"], self.timeout_s)
         if failure is not None:
-            raise OldJobRunsError(
+            raise OLD_JOB_RUNS.with_text(
                 f"The command {shlex.join(what['command'])} was expected to end the old driver, found that "
                 f"it failed: {failure}",
-                state_after="The old job may run; this one has not taken over.",
                 remedy="Correct the command, or end the driver otherwise, then try again.",
             )
         if not self.gone:
@@ -155,10 +153,9 @@ class EndByCommand:
         wait = self.clock.wait(self.timeout_s, every_s=0.5)
         while (failure := _run(self.gone, self.timeout_s)) is not None:
             if not wait.again():
-                raise OldJobRunsError(
+                raise OLD_JOB_RUNS.with_text(
                     f"The old driver was expected to be gone within {self.timeout_s:.0f} s, found that "
                     f"{shlex.join(self.gone)} still fails: {failure}",
-                    state_after="The old job may run; this one has not taken over.",
                     remedy="Look at it where it runs, then try again.",
                 )
         return f"the command {shlex.join(self.gone)} says that it is gone"
@@ -182,7 +179,7 @@ class EndByPerson:
     def end(self, what: Mapping[str, Any]) -> str:
         """Wait for the confirmation."""
         if not self.confirm():
-            raise OldJobRunsError(
+            raise OLD_JOB_RUNS.with_text(
                 "A person was expected to end the old driver, found that they did not.",
                 state_after="The old job runs on; the driver that waits for it can keep waiting.",
                 remedy="End it, then try again.",

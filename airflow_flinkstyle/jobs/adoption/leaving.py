@@ -13,11 +13,11 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.taking import OutsideRecord, head_of, read_outside
 from airflow_flinkstyle.jobs.deployments.base import Program
 from airflow_flinkstyle.jobs.errors import (
+    LOCATION_NOT_EMPTY,
+    NOT_ADOPTED,
     AdoptedBeforeError,
     JobNotRunningError,
     JobRunningError,
-    LocationNotEmptyError,
-    NotAdoptedError,
     RequestFailedError,
 )
 from airflow_flinkstyle.jobs.request import SavepointOnly
@@ -107,11 +107,11 @@ def leave(
 
     Raises:
         BadInputError: If a query has no location here, or two have one.
-        LocationNotEmptyError: If a location holds something.
-        NotAdoptedError: If plain Spark has the job already.
+        JobError: ``LOCATION_NOT_EMPTY`` if a location holds something.
+        JobError: ``NOT_ADOPTED`` if plain Spark has the job already.
         JobNotRunningError: If it was never started: there is nothing to give back.
         JobRunningError: If it was started here while its checkpoints were written.
-        OldJobRunsError: If it was adopted, not started yet, and the old job has continued.
+        JobError: ``OLD_JOB_RUNS`` if it was adopted, not started yet, and the old job has continued.
         RequestFailedError: If the stop failed; the job runs on.
         FlinkstyleError: Whatever ``restore_savepoint`` raises: the job is stopped then, and the locations
             hold nothing that Spark would start from.
@@ -280,7 +280,7 @@ def _require_empty(runs: JobView, to: Mapping[str, str]) -> None:
         if first is None:
             continue
         what = _held(runs, location, first.key)
-        raise LocationNotEmptyError(
+        raise LOCATION_NOT_EMPTY.with_text(
             f"{location} was expected to be empty, to receive the checkpoint of query {name}, found {what}.",
             state_after="Nothing was stopped or written; the job keeps running.",
             remedy="Move what is there away (an old checkpoint of this query is not needed), or name "
@@ -352,7 +352,7 @@ def _left_before(
     """Complete what a killed try left unfinished, then report it again."""
     written = {name: one.location for name, one in home.checkpoints.items()}
     if written != dict(to):
-        raise NotAdoptedError(
+        raise NOT_ADOPTED.with_text(
             f"Job {runs.job} was expected to be run from here, found that it was left before, to "
             f"{', '.join(f'{name}={location}' for name, location in sorted(written.items()))}.",
             state_after="Nothing was changed.",

@@ -14,7 +14,7 @@ from airflow_flinkstyle.checkpoint.errors import LogFormatError
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.checkpoint.state_store import refuse_unsupported
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.errors import CheckpointWrittenError, SourceClusterError
+from airflow_flinkstyle.jobs.errors import SOURCE_CLUSTER, CheckpointWrittenError
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.positions import require_within_log
 from airflow_flinkstyle.protocol.board import check_name
@@ -345,7 +345,8 @@ def find_logs(queries: Sequence[Outside], clusters: NamedClusters) -> dict[str, 
     """Return the log of each Kafka source by query and source, after a check that its positions lie in it.
 
     Raises:
-        SourceClusterError: If no cluster, or more than one, has a source's topics with its positions.
+        JobError: ``SOURCE_CLUSTER`` if no cluster, or more than one, has a source's topics with its
+            positions.
         FlinkstyleError: If the only cluster that has them lacks a partition or a position.
     """
     return {
@@ -388,7 +389,7 @@ def _log_of(query: Outside, source: str, clusters: NamedClusters) -> KafkaLog:
         found = "more than one: " + ", ".join(id_words(view.cluster_id) for view in fitting)
     else:
         found = "; ".join(error.problem for error in refusals)
-    raise SourceClusterError(
+    raise SOURCE_CLUSTER.with_text(
         f"One Kafka cluster with the topics {names} was expected for {where}, found {found}.",
         state_after=UNTOUCHED,
         remedy="Name the cluster that the script reads (--kafka-config or --kafka-conn-id), and no other one "

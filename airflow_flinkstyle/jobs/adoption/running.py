@@ -91,8 +91,9 @@ class RunningAdoption(CutoverContext):
         """Adopt it, or continue an adoption that an earlier try began.
 
         Raises:
-            RolledBackError: If it was given up before; the old job was never touched, or the error says so.
-            OldJobRunsError: If the old driver did not end.
+            JobError: ``ROLLED_BACK`` if it was given up before; the old job was never touched, or the error
+                says so.
+            JobError: ``OLD_JOB_RUNS`` if the old driver did not end.
             CheckpointWrittenError: If its checkpoint is written although it should have ended.
             DriverFailedError: If the next driver did not come up, or failed.
             FlinkstyleError: Whatever ``take_outside`` raises; nothing was ended then.
@@ -104,7 +105,7 @@ class RunningAdoption(CutoverContext):
         """Let the next driver come up with a copy of the state and rehearse; return its report of that.
 
         Raises:
-            RolledBackError: If it was given up before, or is given up because that driver failed.
+            JobError: ``ROLLED_BACK`` if it was given up before, or is given up because that driver failed.
             FlinkstyleError: As ``run`` does until the old driver is told to end.
         """
         self._begin()
@@ -125,7 +126,7 @@ class RunningAdoption(CutoverContext):
         """Do what follows ``bring_up``, maybe hours later; give up an adoption that did not get so far.
 
         Raises:
-            RolledBackError: If it was given up, before or now.
+            JobError: ``ROLLED_BACK`` if it was given up, before or now.
             FlinkstyleError: As ``run`` does once the old driver is told to end.
         """
         self._begin()
@@ -133,12 +134,12 @@ class RunningAdoption(CutoverContext):
             raise self._gave_up("No driver waits with the job's state.")
         return self._take_over()
 
-    def abandon(self, why: str) -> RolledBackError:
+    def abandon(self, why: str) -> FlinkstyleError:
         """Give up what ``bring_up`` has begun, and return the error that says so; raises as ``give_up``."""
         self._begin()
         return self._gave_up(why)
 
-    def _gave_up(self, why: str) -> RolledBackError:
+    def _gave_up(self, why: str) -> FlinkstyleError:
         if self.journal.read("standby") is not None:
             self.give_up(why)
         return self._given_up(why)
@@ -173,7 +174,7 @@ class RunningAdoption(CutoverContext):
         """End the driver that waits; the old job, if it was not ended, runs on.
 
         Raises:
-            RolledBackError: If the next driver was told to take over: then the job is adopted.
+            JobError: ``ROLLED_BACK`` if the next driver was told to take over: then the job is adopted.
         """
         new = self.new
         if new is not None and self.client.view.board.takeover_order(new) is not None:
@@ -190,7 +191,7 @@ class RunningAdoption(CutoverContext):
             self.client.drivers.dismiss(new)
         return {"generation": new}
 
-    def _given_up(self, why: str) -> RolledBackError:
+    def _given_up(self, why: str) -> FlinkstyleError:
         touched = self.journal.read("end") is not None
         state = "The old driver was told to end; start it as before" if touched else "The old job runs on"
         return RolledBackError(

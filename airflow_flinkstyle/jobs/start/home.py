@@ -9,7 +9,7 @@ from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.errors import CheckpointError
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.errors import NotAdoptedError, OldJobRunsError, RewindError
+from airflow_flinkstyle.jobs.errors import NOT_ADOPTED, OLD_JOB_RUNS, RewindError
 from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.savepoint.compat import read_up_to
 from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreError
@@ -28,8 +28,9 @@ def from_home(runs: JobView, origin: Origin) -> Origin:
     """Return where a start continues, for a job that plain Spark runs or ran last.
 
     Raises:
-        NotAdoptedError: If plain Spark runs the job: to continue here would repeat or lose its batches.
-        OldJobRunsError: If the adopted checkpoints were written since.
+        JobError: ``NOT_ADOPTED`` if plain Spark runs the job: to continue here would repeat or lose its
+            batches.
+        JobError: ``OLD_JOB_RUNS`` if the adopted checkpoints were written since.
         RewindError: If the savepoint to continue is older than what plain Spark did before the adoption.
     """
     home = runs.board.binding_home()
@@ -43,7 +44,7 @@ def from_home(runs: JobView, origin: Origin) -> Origin:
     where = "; ".join(f"{name} in {one.location}" for name, one in sorted(home.checkpoints.items()))
     state = "left, with savepoint " + str(home.savepoint_id) if home.state == "left" else "never adopted"
     again = " ".join(f"--checkpoint {name}={one.location}" for name, one in sorted(home.checkpoints.items()))
-    raise NotAdoptedError(
+    raise NOT_ADOPTED.with_text(
         f"Job {runs.board.job} was expected to be run from here, found that it was {state}: plain Spark has "
         f"it ({where}).",
         state_after="Nothing was started.",
@@ -84,17 +85,17 @@ def _require_not_behind(runs: JobView, home: Home, origin: FromSavepoint) -> Non
 
 
 def require_old_job_ended(runs: JobView, state_after: str) -> None:
-    """Require of an adopted job that plain Spark no longer runs it; raises ``OldJobRunsError``."""
+    """Require of an adopted job that plain Spark no longer runs it; raises ``OLD_JOB_RUNS``."""
     slot = runs.board.home()
     if slot is not None and slot.value.state == "adopted":
         require_still(runs, slot.value, state_after=state_after)
 
 
 def require_still(runs: JobView, home: Home, *, state_after: str) -> None:
-    """Require that nobody has written to the adopted checkpoints since; raises ``OldJobRunsError``."""
+    """Require that nobody has written to the adopted checkpoints since; raises ``OLD_JOB_RUNS``."""
     found = list(moved_on(runs, home))
     if found:
-        raise OldJobRunsError(
+        raise OLD_JOB_RUNS.with_text(
             f"The old checkpoints of job {runs.board.job} were expected to stand still since it was adopted, "
             f"found: {'; '.join(found)}.",
             state_after=state_after,

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.jobs.errors import JobRunningError, NotAdoptedError
+from airflow_flinkstyle.jobs.errors import NOT_ADOPTED, JobRunningError
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.jobs.stopped.offline_lock import hold_offline, is_own, lock_key
@@ -91,7 +91,7 @@ def savepoint_at_rest(runs: JobView) -> Summary | None:
 
 def _of_plain_spark(runs: JobView, home: Home) -> FlinkstyleError:
     where = " ".join(f"--checkpoint {name}={one.location}" for name, one in sorted(home.checkpoints.items()))
-    return NotAdoptedError(
+    return NOT_ADOPTED.with_text(
         f"Job {runs.board.job} was expected to have its state here, found that plain Spark has it ({where}).",
         state_after="Nothing was taken.",
         remedy="Take its savepoint from outside: flinkstyle savepoint take --job "

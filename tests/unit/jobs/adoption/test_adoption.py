@@ -15,13 +15,13 @@ from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.errors import (
     HISTORY,
+    LOCATION_NOT_EMPTY,
+    NOT_ADOPTED,
+    OLD_JOB_RUNS,
+    SOURCE_CLUSTER,
     AdoptedBeforeError,
     CheckpointWrittenError,
     JobRunningError,
-    LocationNotEmptyError,
-    NotAdoptedError,
-    OldJobRunsError,
-    SourceClusterError,
 )
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
 from airflow_flinkstyle.jobs.start.choice import plan_start
@@ -66,7 +66,7 @@ def test_adopted_job_goes_on_at_its_batch_is_left_goes_on_in_plain_spark_and_is_
     assert reached == left.checkpoints[QUERY].batch_id > 2
     again.run(batches=2)
     for origin in (LastState(), FromCheckpoint()):
-        with pytest.raises(NotAdoptedError, match="left"):
+        with refuses(NOT_ADOPTED, match="left"):
             world.client().starts.start(world.spec(), world.target(), claim_key="too early", origin=origin)
 
     second = adopt(world, again, key="adopt again")
@@ -127,7 +127,7 @@ def test_old_job_that_goes_on_is_noticed_and_is_adopted_anew_while_nothing_was_s
     plain.run(batches=2)
     (found,) = moved_on(world.client().view, world.board.home().value)
     assert "went on from batch 2 to batch 4" in found
-    with pytest.raises(OldJobRunsError, match="batch 2 to batch 4"):
+    with refuses(OLD_JOB_RUNS, match="batch 2 to batch 4"):
         world.client().starts.start(world.spec(), world.target(), claim_key="start")
     assert world.board.generations() == []
     assert adopt(world, plain, key="again").manifest.queries[0].batch_id == 4
@@ -168,21 +168,21 @@ def test_job_written_while_it_is_captured_is_not_adopted(world: World, plain: Pl
             progress=lambda _: plain.plan() if plain.plan else None,
         )  # fmt: skip
     assert world.board.home().value.state == "watched"
-    with pytest.raises(NotAdoptedError):
+    with refuses(NOT_ADOPTED):
         plan_start(world.client().view, LastState(), "start")
 
 
 @pytest.mark.parametrize("side", ["new", "both"])
 def test_positions_that_no_cluster_or_two_have_are_refused(world: World, plain: PlainSpark, side: str):
     sides = ("new",) if side == "new" else ("old", "old")
-    with refuses(OffsetBeyondEndError if side == "new" else SourceClusterError) as caught:
+    with refuses(OffsetBeyondEndError if side == "new" else SOURCE_CLUSTER) as caught:
         adopt(world, plain, clusters=OneCluster(world, *sides))
     assert "only read" in caught.value.state_after
     assert world.board.home() is None
 
 
 def test_cluster_without_the_topic_is_refused(world: World, plain: PlainSpark):
-    with pytest.raises(SourceClusterError, match="none among old"):
+    with refuses(SOURCE_CLUSTER, match="none among old"):
         adopt(world, plain, clusters=OneCluster(world, topics=()))
 
 
@@ -249,7 +249,7 @@ def test_savepoints_from_outside_start_nothing_unless_one_is_named(world: World,
     assert take_outside(client.view, watched(world, plain), "two", by="test") == second
     assert [q.batch_id for m in (first, second) for q in m.queries] == [2, 3]
     for origin in (LastState(), FromCheckpoint()):
-        with pytest.raises(NotAdoptedError, match="never adopted"):
+        with refuses(NOT_ADOPTED, match="never adopted"):
             plan_start(client.view, origin, "start")
     with refuses(HISTORY):
         plan_start(client.view, Fresh(), "start")
@@ -269,7 +269,7 @@ def test_job_is_not_left_to_a_place_that_holds_something(world: World, plain: Pl
     adopt(world, plain)
     start(world)
     for to in ({QUERY: str(plain.place)}, {}):  # it is there that it was adopted
-        with pytest.raises(LocationNotEmptyError, match=r"of which job \S+ was made, at batch 2") as caught:
+        with refuses(LOCATION_NOT_EMPTY, match=r"of which job \S+ was made, at batch 2") as caught:
             leave(world.client(), to, key="leave", by="test")
         assert "keeps running" in caught.value.state_after
     world.client().requests.stop("stop", savepoint=False, timeout_s=10)
@@ -277,7 +277,7 @@ def test_job_is_not_left_to_a_place_that_holds_something(world: World, plain: Pl
     PlainSpark(world, world.folder / "other")
     start(world, "again")
     world.until(lambda: own_location(world) == world.own_location)
-    with pytest.raises(LocationNotEmptyError, match=r"other was expected to be empty\D+ found metadata and"):
+    with refuses(LOCATION_NOT_EMPTY, match=r"other was expected to be empty\D+ found metadata and"):
         leave(world.client(), {}, key="leave", by="test")
     assert world.alive() != []
 
@@ -326,7 +326,7 @@ def test_leaving_twice_says_the_same_and_to_another_place_is_refused(world: Worl
     out = world.folder / "out"
     first = leave(world.client(), {QUERY: str(out)}, key="leave", by="test")
     assert leave(world.client(), {QUERY: str(out)}, key="leave", by="test") == first
-    with pytest.raises(NotAdoptedError, match="left before"):
+    with refuses(NOT_ADOPTED, match="left before"):
         leave(world.client(), {QUERY: f"{out}-2"}, key="leave", by="test")
 
 

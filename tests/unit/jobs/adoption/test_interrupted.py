@@ -10,15 +10,12 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.client import JobClient
-from airflow_flinkstyle.jobs.errors import (
-    AdoptedBeforeError,
-    CheckpointWrittenError,
-    NotAdoptedError,
-)
+from airflow_flinkstyle.jobs.errors import NOT_ADOPTED, AdoptedBeforeError, CheckpointWrittenError
 from airflow_flinkstyle.jobs.start.choice import plan_start
 from airflow_flinkstyle.jobs.start.origins import LastState
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.local import LocalStore
+from testbed.refusals import refuses
 from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, start, watched
 from tests.unit.jobs.drivers import QUERY
 
@@ -76,7 +73,7 @@ def test_of_two_jobs_that_adopt_one_checkpoint_at_once_one_has_it(
             progress=meanwhile,
         )
     assert world.board.home().value.state == "watched"
-    with pytest.raises(NotAdoptedError):
+    with refuses(NOT_ADOPTED):
         plan_start(world.client().view, LastState(), "start")
 
 

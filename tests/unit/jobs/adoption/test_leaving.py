@@ -10,18 +10,14 @@ import pytest
 from airflow_flinkstyle.jobs.adoption.leaving import leave
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.client import JobClient
-from airflow_flinkstyle.jobs.errors import (
-    JobRunningError,
-    NotAdoptedError,
-    OldJobRunsError,
-    RewindError,
-)
+from airflow_flinkstyle.jobs.errors import NOT_ADOPTED, OLD_JOB_RUNS, JobRunningError, RewindError
 from airflow_flinkstyle.jobs.start.choice import plan_start
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint, LastState
 from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest, take_stopped
 from airflow_flinkstyle.savepoint.files.restore import is_unfinished
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
+from testbed.refusals import refuses
 from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, content, start, watched
 from tests.unit.jobs.drivers import QUERY
 
@@ -61,10 +57,10 @@ def test_job_that_was_left_is_not_saved_as_it_was_here(world: World, plain: Plai
     out = world.folder / "out"
     leave(world.client(), {QUERY: str(out)}, key="leave", by="test", timeout_s=10)
     PlainSpark(world, out).run()
-    with pytest.raises(NotAdoptedError, match="plain Spark has it"):
+    with refuses(NOT_ADOPTED, match="plain Spark has it"):
         take_stopped(world.client().view, "a savepoint")
     assert savepoint_at_rest(world.client().view) is None
-    with pytest.raises(NotAdoptedError):
+    with refuses(NOT_ADOPTED):
         plan_start(world.client().view, LastState(), "start")
 
 
@@ -97,7 +93,7 @@ def test_job_that_starts_here_while_it_is_left_is_not_left(world: World, plain: 
 def test_job_whose_old_one_goes_on_since_its_adoption_is_not_left(world: World, plain: PlainSpark):
     adopt(world, plain)
     plain.run()
-    with pytest.raises(OldJobRunsError):
+    with refuses(OLD_JOB_RUNS):
         leave(world.client(), {QUERY: str(world.folder / "out")}, key="leave", by="test")
 
 
@@ -119,7 +115,7 @@ def test_leaving_that_is_killed_before_spark_can_start_is_completed_by_a_retry(
     with pytest.raises(StoreDeniedError):
         leave(broken, {QUERY: str(out)}, key="leave", by="test", timeout_s=10)
     assert (world.board.home().value.state, is_unfinished(LocalStore(out))) == ("left", True)
-    with pytest.raises(NotAdoptedError):  # at no moment can both start
+    with refuses(NOT_ADOPTED):  # at no moment can both start
         plan_start(world.client().view, LastState(), "start")
     leave(world.client(), {QUERY: str(out)}, key="another", by="test")
     assert not is_unfinished(LocalStore(out))

@@ -16,9 +16,9 @@ from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, E
 from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import (
+    OLD_JOB_RUNS,
     AdoptedBeforeError,
     CheckpointWrittenError,
-    OldJobRunsError,
     RolledBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
@@ -27,6 +27,7 @@ from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from tests.unit.jobs.adoption.plain import PlainSpark, watched
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Old(threading.Thread):
         assert what == {"old": "thread"}
         if self.fails_to_end:
             self.fails_to_end -= 1
-            raise OldJobRunsError("It was expected to end, and does not.", "It runs.", "Try again.")
+            raise OLD_JOB_RUNS.with_text("It was expected to end, and does not.", "It runs.", "Try again.")
         self.ended.set()
         self.join(10)
         return "the thread has ended"
@@ -118,7 +119,7 @@ def test_driver_that_fails_while_it_waits_leaves_the_old_job_untouched(
 
 def test_old_job_that_does_not_end_is_asked_again_by_a_retry(world: World, old: Old):
     old.fails_to_end = 1
-    with pytest.raises(OldJobRunsError):
+    with refuses(OLD_JOB_RUNS):
         adoption(world, old).run()
     assert world.board.current() is None
     adoption(world, old).run()
@@ -198,9 +199,9 @@ def test_command_must_succeed_and_the_one_that_looks_too():
     fine, bad = [sys.executable, "-c", ""], [sys.executable, "-c", "raise SystemExit('no such application')"]
     ending = EndByCommand(command=fine, gone=fine)
     assert "gone" in ending.end(ending.prepare())
-    with pytest.raises(OldJobRunsError, match="no such application"):
+    with refuses(OLD_JOB_RUNS, match="no such application"):
         EndByCommand(command=bad).end({"command": bad})
-    with pytest.raises(OldJobRunsError, match="gone within"):
+    with refuses(OLD_JOB_RUNS, match="gone within"):
         EndByCommand(command=["true"], gone=["false"], timeout_s=1.0).end({"command": ["true"]})
     with pytest.raises(BadInputError):
         EndByCommand(command=[]).prepare()
@@ -208,7 +209,7 @@ def test_command_must_succeed_and_the_one_that_looks_too():
 
 def test_person_who_did_not_end_it_is_no_end():
     assert "person" in EndByPerson(confirm=lambda: True).end({})
-    with pytest.raises(OldJobRunsError):
+    with refuses(OLD_JOB_RUNS):
         EndByPerson(confirm=lambda: False).end({})
 
 
