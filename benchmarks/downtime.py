@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import UPGRADE_ROLLED_BACK, JobError
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from benchmarks.common import PAIRS, Report, Spread, Table, Target, interleave
 from benchmarks.moved_job import (
@@ -66,8 +66,8 @@ def broken(job: MovedJob, where: str) -> tuple[float, float]:
     with Watch(job.checkpoint(QUERY)) as meanwhile:
         try:
             job.upgrade(job.arguments("--breaks", where), *HOW[REHEARSED]).run()
-        except UpgradeRolledBackError as error:
-            if "it was never stopped" not in str(error):
+        except JobError as error:
+            if error.code != UPGRADE_ROLLED_BACK.code or "it was never stopped" not in str(error):
                 raise
         wait_for_batch(job, QUERY, job.last_batch(QUERY) + 1, timeout_s=TIMEOUT_S)
     if job.current() != generation:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.errors import RequestFailedError, RolledBackError
+from airflow_flinkstyle.jobs.errors import ROLLED_BACK, JobError, RequestFailedError
 from airflow_flinkstyle.jobs.migration.fail_back import mirror_begins
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.request import Stopped
@@ -190,8 +190,9 @@ class Moves:
                     kafka=kafka,
                     spec=self._spec(on_new=not self._on_new),
                 ).run()
-            except RolledBackError:
-                rolled_back += 1
+            except JobError as error:
+                if error.code == ROLLED_BACK.code:
+                    rolled_back += 1
                 raise
 
         return self._tries(run)

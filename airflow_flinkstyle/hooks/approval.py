@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.hooks.migration import cutover
-from airflow_flinkstyle.jobs.errors import NotAsApprovedError
+from airflow_flinkstyle.jobs.errors import NOT_AS_APPROVED
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
@@ -21,6 +21,7 @@ from airflow_flinkstyle.rewrite.errors import moves_refused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.migration.approved import Migration
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
@@ -34,7 +35,7 @@ def stored(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Ap
     """Return the approved answers; None if none are stored yet. Nothing that the form names is read.
 
     Raises:
-        NotAsApprovedError: If the form holds other answers and the window has not begun.
+        JobError: ``NOT_AS_APPROVED`` if the form holds other answers and the window has not begun.
     """
     journal = _journal(hook, form, migration_id)
     fields = journal.approved()
@@ -44,7 +45,7 @@ def stored(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Ap
     if differing := approved.differing(form.told()):
         differences = "; ".join(f"{name}: {what}" for name, what in differing.items())
         if not journal.has_begun:
-            raise NotAsApprovedError(
+            raise NOT_AS_APPROVED.with_text(
                 f"The tasks of migration {migration_id} were expected to have the answers that were stored "
                 f"for the approval ({approved.digest}), found others. {differences}.",
                 state_after="Nothing was stopped or held.",
@@ -105,7 +106,7 @@ def store(hook: StreamingJobHook, wanted: Approved, migration_id: str) -> Approv
     """Store the answers to apply, once: what another try has stored before must be the same.
 
     Raises:
-        NotAsApprovedError: If something else is stored.
+        JobError: ``NOT_AS_APPROVED`` if something else is stored.
     """
     journal = CutoverJournal(hook.store, wanted.migration.job, migration_id, PHASES, signer=hook.signer)
     found = Approved.from_fields(journal.approve(wanted.as_fields()))
@@ -156,8 +157,8 @@ def _journal(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> 
     return CutoverJournal(hook.store, form.job, migration_id, PHASES, signer=hook.signer)
 
 
-def _stored_otherwise(migration_id: str, found: Approved, wanted: Approved) -> NotAsApprovedError:
-    return NotAsApprovedError(
+def _stored_otherwise(migration_id: str, found: Approved, wanted: Approved) -> FlinkstyleError:
+    return NOT_AS_APPROVED.with_text(
         f"Migration {migration_id} was expected to be stored for the approval as it was planned now "
         f"({wanted.digest}), found it stored otherwise ({found.digest}): by another try, or a connection "
         "leads to another cluster by now.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.errors import STEP_TIMEOUT, MigrationEndedError
+from airflow_flinkstyle.jobs.errors import MIGRATION_ENDED, STEP_TIMEOUT
 from airflow_flinkstyle.jobs.migration.cutover import approved_of, resumed
 from airflow_flinkstyle.jobs.migration.moved_spec import moved_spec, renamed_topics
 from airflow_flinkstyle.jobs.migration.preflight import run_preflight
@@ -118,7 +118,7 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
         JobError: ``STEP_TIMEOUT`` if there is something to read and no batch comes.
     """
     if moved is None or moved.journal.result("running") is None:
-        raise MigrationEndedError(
+        raise MIGRATION_ENDED.with_text(
             f"Migration {migration_id} was expected to have ended on the target, but it has not.",
             state_after="Nothing was changed.",
             remedy="Look at the task with the window, and at the one that settles it.",

@@ -151,54 +151,6 @@ class AttemptSupersededError(JobError):
     code = "ATTEMPT_SUPERSEDED"
 
 
-class MigrationBusyError(JobError):
-    """Another migration has begun to move the same run of the job."""
-
-    code = "MIGRATION_BUSY"
-
-
-class MigrationEndedError(JobError):
-    """The migration has ended already: it went back, or its job runs on the target."""
-
-    code = "MIGRATION_ENDED"
-
-
-class DoneBeforeError(JobError):
-    """An earlier try has done what is asked for, and the job has changed since."""
-
-    code = "DONE_BEFORE"
-
-
-class NotAsApprovedError(JobError):
-    """A task of a migration has other arguments than those that were approved."""
-
-    code = "NOT_AS_APPROVED"
-
-
-class RolledBackError(JobError):
-    """The migration was given up, and the job runs where it ran before."""
-
-    code = "ROLLED_BACK"
-
-
-class ProducersNotHeldError(JobError):
-    """Records still arrive on a cluster whose producers should be held."""
-
-    code = "PRODUCERS_NOT_HELD"
-
-
-class HoldLostError(JobError):
-    """The hold of the producers has ended by itself, because it was not renewed in time."""
-
-    code = "HOLD_LOST"
-
-
-class LateWritesError(JobError):
-    """Records came to the old cluster after the proof that nobody writes there."""
-
-    code = "LATE_WRITES"
-
-
 class FenceStandsError(JobError):
     """The rollback could not take down the fence, and so does not release the producers."""
 
@@ -209,24 +161,6 @@ class FenceStandsYetError(FenceStandsError):
     """The fence still stands for a reason that may pass: a retry takes it down and continues the rollback."""
 
     retryable = True
-
-
-class MirrorBehindError(JobError):
-    """MirrorMaker has not mirrored everything in time."""
-
-    code = "MIRROR_BEHIND"
-
-
-class PreflightError(JobError):
-    """The pre-flight found something that makes the migration impossible or unsafe."""
-
-    code = "PREFLIGHT"
-
-
-class UpgradeRolledBackError(JobError):
-    """The new version failed before it committed a batch; the old version runs again."""
-
-    code = "UPGRADE_ROLLED_BACK"
 
 
 class NotTestedError(JobError):
@@ -244,18 +178,6 @@ class NotTestedError(JobError):
             remedy="Try again once there are records to read; or let it take over untested "
             "(allow_untested=True).",
         )
-
-
-class UpgradeChoiceError(JobError):
-    """The new version failed after it committed a batch: going back is a rewind, so a person chooses."""
-
-    code = "UPGRADE_CHOICE"
-
-
-class UpgradeUnhealthyError(JobError):
-    """The new version commits batches, is unhealthy, and runs on: a person chooses what to do."""
-
-    code = "UPGRADE_UNHEALTHY"
 
 
 HELD_NO_MORE = ErrorKind(
@@ -396,6 +318,84 @@ DEPLOY_MODE = ErrorKind(
     means="A deploy mode this package cannot drive yet.",
     state_after="Nothing was started.",
     family=BadInputError,
+)
+
+MIGRATION_BUSY = ErrorKind(
+    code="MIGRATION_BUSY",
+    means="Another migration has begun to move the same run of the job.",
+    family=JobError,
+)
+
+MIGRATION_ENDED = ErrorKind(
+    code="MIGRATION_ENDED",
+    means="The migration has ended already: it went back, or its job runs on the target.",
+    family=JobError,
+)
+
+DONE_BEFORE = ErrorKind(
+    code="DONE_BEFORE",
+    means="An earlier try has done what is asked for, and the job has changed since.",
+    family=JobError,
+)
+
+NOT_AS_APPROVED = ErrorKind(
+    code="NOT_AS_APPROVED",
+    means="A task of a migration has other arguments than those that were approved.",
+    family=JobError,
+)
+
+ROLLED_BACK = ErrorKind(
+    code="ROLLED_BACK",
+    means="The migration was given up, and the job runs where it ran before.",
+    family=JobError,
+)
+
+PRODUCERS_NOT_HELD = ErrorKind(
+    code="PRODUCERS_NOT_HELD",
+    means="Records still arrive on a cluster whose producers should be held.",
+    family=JobError,
+)
+
+HOLD_LOST = ErrorKind(
+    code="HOLD_LOST",
+    means="The hold of the producers has ended by itself, because it was not renewed in time.",
+    family=JobError,
+)
+
+LATE_WRITES = ErrorKind(
+    code="LATE_WRITES",
+    means="Records came to the old cluster after the proof that nobody writes there.",
+    family=JobError,
+)
+
+MIRROR_BEHIND = ErrorKind(
+    code="MIRROR_BEHIND",
+    means="MirrorMaker has not mirrored everything in time.",
+    family=JobError,
+)
+
+PREFLIGHT = ErrorKind(
+    code="PREFLIGHT",
+    means="The pre-flight found something that makes the migration impossible or unsafe.",
+    family=JobError,
+)
+
+UPGRADE_ROLLED_BACK = ErrorKind(
+    code="UPGRADE_ROLLED_BACK",
+    means="The new version failed before it committed a batch; the old version runs again.",
+    family=JobError,
+)
+
+UPGRADE_CHOICE = ErrorKind(
+    code="UPGRADE_CHOICE",
+    means="The new version failed after it committed a batch: going back is a rewind, so a person chooses.",
+    family=JobError,
+)
+
+UPGRADE_UNHEALTHY = ErrorKind(
+    code="UPGRADE_UNHEALTHY",
+    means="The new version commits batches, is unhealthy, and runs on: a person chooses what to do.",
+    family=JobError,
 )
 
 COMPARISON_FAILED = ErrorKind(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.errors import MigrationBusyError
+from airflow_flinkstyle.jobs.errors import MIGRATION_BUSY
 from airflow_flinkstyle.jobs.journal import read_unrested
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.upgrade.upgrade import resumed as resumed_upgrade
@@ -90,10 +90,10 @@ def settle(
         afresh: Do not wait to see whether another caller works on it; if one does, it is replaced.
 
     Raises:
-        MigrationBusyError: If another caller works on it.
+        JobError: ``MIGRATION_BUSY`` if another caller works on it.
     """
     if not afresh and not is_abandoned(client.view, found):
-        raise MigrationBusyError(
+        raise MIGRATION_BUSY.with_text(
             f"Nobody was expected to work on {found} of job {client.view.job}, found that "
             f"{found.work.holder} does.",
             state_after="Nothing was changed; the other one continues.",

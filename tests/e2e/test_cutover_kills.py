@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import MigrationEndedError, RolledBackError, UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import MIGRATION_ENDED, ROLLED_BACK, UPGRADE_ROLLED_BACK, JobError
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
@@ -96,7 +96,9 @@ def run(killer: Killer) -> bool:
     killer.install()
     try:
         killer.cutover.run()  # type: ignore[attr-defined]
-    except (UpgradeRolledBackError, RolledBackError, MigrationEndedError):
+    except JobError as error:
+        if error.code not in {kind.code for kind in (UPGRADE_ROLLED_BACK, ROLLED_BACK, MIGRATION_ENDED)}:
+            raise
         return False
     finally:
         assert killer.killed, f"{killer.victim} was not killed {killer.point}"

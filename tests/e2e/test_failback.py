@@ -12,7 +12,7 @@ import pytest
 from airflow_flinkstyle.hooks.approval import read
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.migration import cutover
-from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.errors import MIRROR_BEHIND
 from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back
 from airflow_flinkstyle.jobs.migration.form import MigrationForm
 from airflow_flinkstyle.jobs.migration.producers import TokenCounter
@@ -22,6 +22,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from testbed.drivers import spark_env
 from testbed.ledger import read_ledger
 from testbed.mirror import Mirror, MirrorSettings
+from testbed.refusals import refuses
 from testbed.scenario import OrdersScenario
 from testbed.waiting import wait_until
 
@@ -108,7 +109,7 @@ def test_going_back_is_refused_until_new_orders_are_mirrored_back_and_then_count
         job.wait_commits(1)
 
         only_there = hold_producer(job)
-        with pytest.raises(MirrorBehindError) as refused:
+        with refuses(MIRROR_BEHIND) as refused:
             begin(migration_id=None, mirror_timeout_s=0)
         found = {
             int(n): int(records) for n, records in re.findall(rf"{TOPIC}-(\d+): (\d+)", str(refused.value))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import RolledBackError
+from airflow_flinkstyle.jobs.errors import ROLLED_BACK
 from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.fence.acls import AclRule, create_rules, rules_on
 from airflow_flinkstyle.kafka.fence.fences import AclFence
 from testbed.kafka import AUTHORIZER, Broker
 from testbed.mirror import Mirror, MirrorSettings
+from testbed.refusals import refuses
 from testbed.scenario import OrdersScenario
 from testbed.waiting import wait_until
 
@@ -78,7 +79,7 @@ def test_late_writes_send_the_migration_back_and_without_them_the_next_one_moves
     assert rate_per_s > RATE_PER_S / 5, rate_per_s  # a busy machine brings it down
     offsets: list[int] = []
     kafka = waking(scenario.kafka_side(), lambda: offsets.extend(late_producer.write(3)))
-    with pytest.raises(RolledBackError) as found:
+    with refuses(ROLLED_BACK) as found:
         scenario.cutover(kafka=kafka).run()
     assert len(offsets) == 3
     assert f"{scenario.topic}-3 ({offsets[0]} to {offsets[-1] + 1})" in str(found.value)

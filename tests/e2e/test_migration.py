@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
-from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
+from airflow_flinkstyle.jobs.errors import ROLLED_BACK, DriverFailedError
 from airflow_flinkstyle.jobs.start.origins import FromCheckpoint
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob
 from testbed.forward import BootstrapName
 from testbed.late_producer import PARTITION as LATE_PARTITION
+from testbed.refusals import refuses
 from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def test_refused_migrations_leave_the_job_on_old_with_its_producers_released(
     old = scenario.start()
     with (
         beside(scenario.write_unheeding),
-        pytest.raises(RolledBackError, match=f"{scenario.topic}-{LATE_PARTITION}") as ignored,
+        refuses(ROLLED_BACK, match=f"{scenario.topic}-{LATE_PARTITION}") as ignored,
     ):
         scenario.cutover(settings=CutoverSettings(hold_timeout_s=3)).run()
     assert "expected to be held within 3 s" in str(ignored.value)
@@ -100,7 +101,7 @@ def test_refused_migrations_leave_the_job_on_old_with_its_producers_released(
     wait_until("orders go to old", lambda: scenario.producer_is_at() == "old")
 
     scenario.new.wait_for_topic(scenario.topic)
-    with beside(scenario.write_foreign_records), pytest.raises(RolledBackError) as refused:
+    with beside(scenario.write_foreign_records), refuses(ROLLED_BACK) as refused:
         scenario.cutover(migration_id="m2").run()
     assert f"{scenario.topic}" in str(refused.value)
     wait_until("orders go to old", lambda: scenario.producer_is_at() == "old")

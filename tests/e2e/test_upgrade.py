@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import UPGRADE_ROLLED_BACK
 from airflow_flinkstyle.jobs.upgrade.health import Bounds
+from testbed.refusals import refuses
 from testbed.waiting import wait_until
 from tests.e2e.upgrades import SCRIPTS, upgrade
 
@@ -50,7 +51,7 @@ def goes_back_from_where_it_is(scenario: OrdersScenario) -> None:
         return observe()
 
     again._observe = killed  # type: ignore[method-assign]
-    with pytest.raises(UpgradeRolledBackError, match="died and was started again, 1 times") as failed:
+    with refuses(UPGRADE_ROLLED_BACK, match="died and was started again, 1 times") as failed:
         again.run()
     assert "where the new one stopped" in failed.value.state_after
     assert scenario.running().run.claim.launch["spec"]["script"] == str(SCRIPTS / "orders_job_v2.py")
@@ -67,7 +68,7 @@ def test_a_broken_version_goes_back_by_itself(scenario: OrdersScenario, reader: 
         ("raises_in_plan", "broken: a row raised"),
     ):
         before = scenario.running().run
-        with pytest.raises(UpgradeRolledBackError, match="it was never stopped") as failed:
+        with refuses(UPGRADE_ROLLED_BACK, match="it was never stopped") as failed:
             upgrade(scenario, script, first_commit_timeout_s=180).run()
         assert said in str(failed.value)
         after = scenario.running().run
@@ -77,7 +78,7 @@ def test_a_broken_version_goes_back_by_itself(scenario: OrdersScenario, reader: 
         ("raises_in_first_batch", 180, "is broken: batch"),
         ("commits_nothing", 45, "committed none within 45 s"),
     ):
-        with pytest.raises(UpgradeRolledBackError) as failed:
+        with refuses(UPGRADE_ROLLED_BACK) as failed:
             upgrade(scenario, script, first_commit_timeout_s=first_commit_timeout_s).run()
         assert said in str(failed.value)
         assert scenario.running().run.claim.launch["spec"]["script"] == scenario.spec.script

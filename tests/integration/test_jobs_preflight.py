@@ -10,7 +10,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.errors import PreflightError
+from airflow_flinkstyle.jobs.errors import PREFLIGHT
 from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.jobs.migration.preflight import Preflight, run_preflight
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
@@ -29,6 +29,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.types import Generation
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests import hearts
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def test_all_that_is_wrong_is_named_at_once(bench: Bench, kafka_pair: KafkaPair)
     kafka_pair.new.create_topic(bench.topic, partitions=3)
     bench.job_reads(topic_id="another-id")
     bench.switch.apply("hold", 1)
-    with pytest.raises(PreflightError) as refused:
+    with refuses(PREFLIGHT) as refused:
         bench.run().require_ok()
     for part in ("re-created", "2 partitions, its copy 3", "held already"):
         assert part in str(refused.value)
@@ -172,7 +173,7 @@ def test_target_that_would_delete_unread_mirrored_records_is_refused(bench: Benc
     assert f"retention.ms={2 * HOUR_MS} on the target" in detail
     assert "has not read (offsets by partition: 0: 2)" in detail
     assert "Raise retention.ms on both clusters" in detail
-    with pytest.raises(PreflightError, match=r"Nothing was changed; the job keeps running\. Correct them"):
+    with refuses(PREFLIGHT, match=r"Nothing was changed; the job keeps running\. Correct them"):
         bench.run(manifest=bench.read_up_to(1)).require_ok()
     assert "retention" not in {f.check for f in bench.run(manifest=bench.read_up_to(3)).refusals}
 

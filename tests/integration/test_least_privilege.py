@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
-from airflow_flinkstyle.jobs.errors import DriverFailedError, UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import UPGRADE_ROLLED_BACK, DriverFailedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.retention import prune_job
@@ -28,6 +28,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from testbed.s3 import PolicyGw
 from tests import hostile
 from tests.unit.jobs.conftest import Mood, World
@@ -126,7 +127,7 @@ def test_job_lives_under_the_policies_of_the_page(world: TwoKeys, roles: Roles):
         settings=CutoverSettings(first_commit_timeout_s=30.0),
     )
     world.moods["broken.py"] = Mood(fails_at_import=True)
-    with pytest.raises(UpgradeRolledBackError):
+    with refuses(UPGRADE_ROLLED_BACK):
         upgrade.run()
     assert a_cutover(world).run().plan.moves[0].shift == -100
     stopped = client.requests.stop("end", savepoint=True, timeout_s=60)

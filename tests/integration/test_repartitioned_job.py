@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.offset_log import SOURCE_EVOLUTION
 from airflow_flinkstyle.cli.app import app
-from airflow_flinkstyle.jobs.errors import DriverFailedError, UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import UPGRADE_ROLLED_BACK, DriverFailedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
@@ -24,6 +24,7 @@ from airflow_flinkstyle.savepoint.compat import PROVIDER, ROCKSDB_CLASS, SOURCE_
 from airflow_flinkstyle.types import Generation
 from testbed import paths
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from testbed.spark import spark_paths
 from tests.golden.stateful import ROCKSDB
 from tests.integration.detached_lab import COUNTS, FROM_FILES, TIMEOUT_S, Lab
@@ -147,7 +148,7 @@ def test_upgrade_adds_a_column_to_the_state_while_rows_come(lab: Lab):
             rehearse=Rehearse(batches=1),
         )
 
-    with pytest.raises(UpgradeRolledBackError, match=r"(?s)value_schema.*The old version runs"):
+    with refuses(UPGRADE_ROLLED_BACK, match=r"(?s)value_schema.*The old version runs"):
         upgrade("of_counts:narrow", "narrow").run()
     current = client.view.board.current()
     assert current is not None

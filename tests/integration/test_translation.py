@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.errors import MIRROR_BEHIND
 from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import (
@@ -32,6 +32,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, Query
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcessSettings
+from testbed.refusals import refuses
 from testbed.waiting import PATIENCE_S, wait_until
 from tests.manifests import a_manifest
 
@@ -292,7 +293,7 @@ def test_waiting_for_a_stopped_mirror_ends_with_the_lag(behind: Bed):
 
 def test_window_behind_a_stopped_mirror_says_how_far_and_that_nothing_was_stopped(behind: Bed):
     kafka = LiveKafka(old=behind.old, new=behind.new, mirror=MIRROR)
-    with pytest.raises(MirrorBehindError) as late:
+    with refuses(MIRROR_BEHIND) as late:
         kafka.await_mirrored({"orders/0": TOPICS}, timeout_s=1.5)
     assert "expected to mirror everything within 1.5 s" in late.value.problem
     assert "c.plain-0: 7" in late.value.problem

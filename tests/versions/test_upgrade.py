@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
-from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import UPGRADE_ROLLED_BACK
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from tests.integration.detached_lab import TIMEOUT_S, Lab
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def test_job_on_an_old_spark_goes_to_a_new_one_and_not_back(lab: Lab):
 def test_job_on_files_that_a_new_spark_refuses_goes_back_and_finds_each_pair(lab: Lab):
     """The newer Spark has planned a batch when it fails: its list of files goes back with it."""
     batch = start(lab)
-    with pytest.raises(UpgradeRolledBackError, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
+    with refuses(UPGRADE_ROLLED_BACK, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
         upgrade(lab, "refused-by-spark", NEW, {})
     assert running_spark(lab) == OLD
     lab.until_committed_beyond(batch + 3)

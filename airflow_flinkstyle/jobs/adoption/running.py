@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.adoption.taking import read_outside, require_outsid
 from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext, late
 from airflow_flinkstyle.jobs.cutover.steps import require_room
-from airflow_flinkstyle.jobs.errors import CheckpointWrittenError, DriverFailedError, RolledBackError
+from airflow_flinkstyle.jobs.errors import ROLLED_BACK, CheckpointWrittenError, DriverFailedError
 from airflow_flinkstyle.jobs.journal import is_last
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint, plan_savepoint
 from airflow_flinkstyle.jobs.upgrade.health import await_first
@@ -178,7 +178,7 @@ class RunningAdoption(CutoverContext):
         """
         new = self.new
         if new is not None and self.client.view.board.takeover_order(new) is not None:
-            raise RolledBackError(
+            raise ROLLED_BACK.with_text(
                 f"The adoption of job {self.client.view.job} was expected not to have come to the takeover, "
                 f"found that generation {new} was told to take over.",
                 state_after="The job is adopted.",
@@ -194,7 +194,7 @@ class RunningAdoption(CutoverContext):
     def _given_up(self, why: str) -> FlinkstyleError:
         touched = self.journal.read("end") is not None
         state = "The old driver was told to end; start it as before" if touched else "The old job runs on"
-        return RolledBackError(
+        return ROLLED_BACK.with_text(
             f"Job {self.client.view.job} was expected to be adopted while it runs, found: {why}",
             state_after=f"{state}; its checkpoint is as it left it.",
             remedy="Correct the cause, then adopt it again (with another key, by another run of the DAG).",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.cutover.context import late
 from airflow_flinkstyle.jobs.errors import (
+    DONE_BEFORE,
+    MIGRATION_BUSY,
     NO_ROOM,
-    DoneBeforeError,
     DriverFailedError,
-    MigrationBusyError,
     NotTestedError,
     RequestFailedError,
 )
@@ -49,7 +49,7 @@ def refuse_another(context: CutoverContext, old: Generation) -> None:
         begun = {record.phase: record for record in journals[migration_id]}
         made = {client.view.own_claim(f"{migration_id}/{which}") for which in _CLAIMED}
         if old in made | {begun["standby"].intent.get("old")}:
-            raise MigrationBusyError(
+            raise MIGRATION_BUSY.with_text(
                 f"Generation {old} of job {board.job} was expected to be in no migration, found "
                 f"migration or upgrade {migration_id} under way.",
                 state_after="This one changed nothing; the other one continues.",
@@ -80,7 +80,7 @@ def require_still(context: CutoverContext, what: str, is_so: Callable[[Run], boo
     runs = not isinstance(status, (NeverStarted, Failed)) and not stays_down(status)
     if not isinstance(status, NeverStarted) and runs and (status.run.generation == done or is_so(status.run)):
         return
-    raise DoneBeforeError(
+    raise DONE_BEFORE.with_text(
         f"Job {client.view.job} was expected to {what}, as {context.journal.migration_id} has left it in "
         f"generation {done}, found that {describe_status(status)}.",
         state_after="Nothing was changed: it was done before, and more has happened since.",

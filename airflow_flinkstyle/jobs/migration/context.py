@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
-from airflow_flinkstyle.jobs.errors import HoldLostError
+from airflow_flinkstyle.jobs.errors import HOLD_LOST
 from airflow_flinkstyle.jobs.migration.producers import HoldLease, TokenCounter, leased
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ProducerHold:
             For how many seconds producers are certain to be held, if a driver may take over; else 0.
 
         Raises:
-            HoldLostError: If the lease had ended before.
+            JobError: ``HOLD_LOST`` if the lease had ended before.
             StaleTokenError: If a newer attempt has held or released them.
         """
         with self._lock:
@@ -75,7 +75,7 @@ class ProducerHold:
         """Require that they are held still.
 
         Raises:
-            HoldLostError: If they may write by now.
+            JobError: ``HOLD_LOST`` if they may write by now.
         """
         with self._lock:
             self._require()
@@ -96,7 +96,7 @@ class ProducerHold:
 
     def _require(self) -> None:
         if self._lease is None or self._clock.now_s >= self._until_s:
-            raise HoldLostError(
+            raise HOLD_LOST.with_text(
                 f"Producers were expected to be held, found that the hold was not renewed for "
                 f"{self._lease_s:g} s: they may have written since.",
                 state_after="The new driver has not taken the job over.",

@@ -15,11 +15,11 @@ from airflow_flinkstyle.jobs.cutover import race, steps
 from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import (
+    MIGRATION_ENDED,
+    PRODUCERS_NOT_HELD,
+    ROLLED_BACK,
     STEP_TIMEOUT,
     AttemptSupersededError,
-    MigrationEndedError,
-    ProducersNotHeldError,
-    RolledBackError,
     StaleTokenError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
@@ -118,7 +118,7 @@ class Cutover(MigrationContext):
         if back is None:
             return
         winner = back.result or roll_back(self)
-        raise MigrationEndedError(
+        raise MIGRATION_ENDED.with_text(
             f"Migration {self.journal.migration_id} was expected to be open, found that it went back.",
             state_after=f"Generation {winner['winner']} runs the job; producers: {winner['position']}.",
             remedy="Trigger a new migration.",
@@ -155,12 +155,12 @@ class Cutover(MigrationContext):
         winner = roll_back(self)
         job = job_after(self)
         if winner["position"] == "release_new":
-            return MigrationEndedError(
+            return MIGRATION_ENDED.with_text(
                 f"The migration failed late: {error.problem}",
                 state_after=f"The new driver had taken over: job and producers are on the new cluster. {job}",
                 remedy="Check that it commits; only a migration in the other direction brings it back.",
             )
-        return RolledBackError(
+        return ROLLED_BACK.with_text(
             f"The migration was given up: {error.problem}",
             state_after=f"The job is on the old cluster as generation {winner['winner']}, and its producers "
             f"write there. {job} {error.state_after}",
@@ -331,7 +331,7 @@ def _require_quiet_old(context: MigrationContext) -> None:
     """Require that no producer writes to the old cluster any more: people may have forgotten one."""
     writes = context.kafka.who_writes(context.topics, context.settings.steady_window_s)
     if writes is not None:
-        raise ProducersNotHeldError(
+        raise PRODUCERS_NOT_HELD.with_text(
             f"No producer was expected to write to the old cluster any more. {writes}",
             state_after="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
             remedy="Move them to the new cluster before MirrorMaker is stopped, then clear this task.",

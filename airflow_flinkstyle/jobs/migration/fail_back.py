@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.answers.rules import mirror_settings
-from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.errors import MIRROR_BEHIND
 from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.approved import Approved
@@ -203,7 +203,7 @@ def begin_fail_back(
     Raises:
         BadInputError: If there is nothing to reverse, or the job reads another cluster by now.
         ClusterMismatchError: If the connections are not the clusters of that migration.
-        MirrorBehindError: If records are only on the job's cluster; they are counted by partition.
+        JobError: ``MIRROR_BEHIND`` if records are only on the job's cluster; they are counted by partition.
     """
     require_names(form)
     finished = last_migration(store, form.job, migration_id, signer=signer)
@@ -251,9 +251,9 @@ def _require_clusters(finished: FinishedMigration, now: KafkaCluster, then: Kafk
 
 def _not_copied(
     found: MirrorBehind, now: KafkaCluster, then: KafkaCluster, mirror: MirrorSettings
-) -> MirrorBehindError:
+) -> FlinkstyleError:
     here, there = mirror.source_alias, mirror.target_alias
-    return MirrorBehindError(
+    return MIRROR_BEHIND.with_text(
         f"Everything on {now} was expected to be on {then} too. {found.describe()}",
         state_after="The job and its producers stay where they are; where a mirror back begins is stored "
         "for it.",

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import (
+    LATE_WRITES,
     AttemptSupersededError,
     FenceStandsError,
     FenceStandsYetError,
-    LateWritesError,
 )
 from airflow_flinkstyle.kafka.audit.open_transactions import explain
 from airflow_flinkstyle.kafka.cluster import describe
@@ -140,7 +140,7 @@ def require_quiet(journal: CutoverJournal, watch: FenceWatch) -> None:
 
     Raises:
         FenceDownError: If entries were removed of the fence.
-        LateWritesError: If records or open transactions came after the noted ends.
+        JobError: ``LATE_WRITES`` if records or open transactions came after the noted ends.
     """
     known = journal.read(PHASE)
     if known is not None and (gone := watch.fence.missing(FenceRecord.from_dict(known.intent))):
@@ -151,7 +151,7 @@ def require_quiet(journal: CutoverJournal, watch: FenceWatch) -> None:
         )
     found = late_writes(journal, watch)
     if found is not None:
-        raise LateWritesError(
+        raise LATE_WRITES.with_text(
             f"No producer was expected to write to the old cluster after producers were held. {found}",
             state_after=_STILL_OLD,
             remedy="Find the producer of these records and make it obey the switch, or fence by ACL; then "

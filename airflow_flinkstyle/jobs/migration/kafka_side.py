@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.errors import MIRROR_BEHIND
 from airflow_flinkstyle.jobs.migration.fence_phase import LiveWatch
 from airflow_flinkstyle.kafka.audit.open_transactions import explain
 from airflow_flinkstyle.kafka.cluster import describe
@@ -58,7 +58,7 @@ class KafkaSide(Protocol):
             timeout_s: How long to wait.
 
         Raises:
-            MirrorBehindError: If something is still missing then.
+            JobError: ``MIRROR_BEHIND`` if something is still missing then.
         """
 
     def plan(self, manifest: Manifest, *, preview: bool = False) -> OffsetRewritePlan:
@@ -128,7 +128,7 @@ class LiveKafka:
             return
         found = wait_caught_up(self.old, self.new, self.mirror, topics, timeout_s=timeout_s)
         if isinstance(found, MirrorBehind):
-            raise MirrorBehindError(
+            raise MIRROR_BEHIND.with_text(
                 f"MirrorMaker was expected to mirror everything within {timeout_s:g} s. {found.describe()}",
                 state_after="Nothing was stopped; the job still reads the old cluster.",
                 remedy="Check that MirrorMaker runs and is fast enough, then migrate again.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover.compat import spark_findings
 from airflow_flinkstyle.jobs.cutover.steps import require_room
-from airflow_flinkstyle.jobs.errors import PreflightError
+from airflow_flinkstyle.jobs.errors import PREFLIGHT
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, describe_status
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
@@ -91,10 +91,10 @@ class Preflight:
         return "\n".join(["#### Pre-flight", "", "| check | result | detail |", "|---|---|---|", *rows])
 
     def require_ok(self) -> None:
-        """Raise ``PreflightError`` if anything was refused; all reasons are named."""
+        """Raise ``PREFLIGHT`` if anything was refused; all reasons are named."""
         if self.refusals:
             reasons = " ".join(f"({i}) {f.check}: {f.detail}" for i, f in enumerate(self.refusals, 1))
-            raise PreflightError(
+            raise PREFLIGHT.with_text(
                 f"The migration was expected to be possible, found {len(self.refusals)} reasons against it. "
                 f"{reasons}",
                 state_after="Nothing was changed; the job keeps running.",

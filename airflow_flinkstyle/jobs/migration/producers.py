@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from airflow_flinkstyle.jobs.errors import HoldLostError, StaleTokenError
+from airflow_flinkstyle.jobs.errors import HOLD_LOST, StaleTokenError
 from airflow_flinkstyle.jobs.status import OF_THIS_PROCESS
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.record import Record
@@ -82,7 +82,7 @@ class LeasedSwitch(ProducerSwitch, Protocol):
 
         Called again and again while they are held. Without such calls they write, at the lease's end, to the
         cluster that it names. Must refuse a token as ``apply`` does, and a renewal (``lease.renewal``
-        above 1) of a hold that was released (``HoldLostError``).
+        above 1) of a hold that was released (``HOLD_LOST``).
         """
 
 
@@ -166,7 +166,7 @@ class StoreProducerSwitch:
             )
         renews = wanted.lease is not None and wanted.lease.renewal > 1
         if renews and (current.position != "hold" or current.token != wanted.token):
-            raise HoldLostError(
+            raise HOLD_LOST.with_text(
                 f"Switch {self._key} was expected to hold the producers, found it at {current.position}.",
                 state_after="It stays so.",
                 remedy="Nothing is to be done: another attempt has released them.",

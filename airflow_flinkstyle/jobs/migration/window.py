@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover import steps
-from airflow_flinkstyle.jobs.errors import ProducersNotHeldError
+from airflow_flinkstyle.jobs.errors import PRODUCERS_NOT_HELD
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.context import sources_read
 from airflow_flinkstyle.jobs.start.origins import order_to_restore
@@ -65,7 +65,7 @@ def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
         if writes is None:
             return
         if not wait.again():
-            raise ProducersNotHeldError(
+            raise PRODUCERS_NOT_HELD.with_text(
                 f"Producers were expected to be held within {context.settings.hold_timeout_s:g} s. {writes}",
                 state_after="Nothing was stopped; the job still reads the old cluster.",
                 remedy="Make every producer of these partitions obey the switch, then migrate again.",
@@ -99,7 +99,7 @@ def _require_watched(context: MigrationContext, manifest: Manifest) -> None:
         for topic in position.offsets.topics
     }
     if missed := sorted(read - fence_phase.watched(context.journal)):
-        raise ProducersNotHeldError(
+        raise PRODUCERS_NOT_HELD.with_text(
             f"All topics that the job reads were expected to be watched, found that {', '.join(missed)} were "
             "not: its driver did not report them when the migration began.",
             state_after="The savepoint is kept.",

@@ -12,7 +12,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.jobs.cutover import race
 from airflow_flinkstyle.jobs.deployments.base import Gone
-from airflow_flinkstyle.jobs.errors import UpgradeChoiceError
+from airflow_flinkstyle.jobs.errors import UPGRADE_CHOICE
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.stopped import last_run, offline_lock
@@ -273,7 +273,7 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
         how = f"from {carried.savepoint_id}, planned batch of {which} carried over"
     elif upgrade.if_committed == "continue":
         tables = " Its tables may have been put back." if upgrade.takes_tables_back else ""
-        raise UpgradeChoiceError(
+        raise UPGRADE_CHOICE.with_text(
             f"The new version was expected to fail before it wrote anything, found that {why_not}.{tables}",
             state_after=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the upgrade.",
             remedy="Correct the new version and start it with start_from='checkpoint'; or start the old one "

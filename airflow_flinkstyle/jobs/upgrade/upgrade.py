@@ -20,12 +20,11 @@ from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.cutover.downtime import Downtime, of_cutover
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.errors import (
+    UPGRADE_ROLLED_BACK,
+    UPGRADE_UNHEALTHY,
     AttemptSupersededError,
-    JobError,
     JobRunningError,
     NotTestedError,
-    UpgradeRolledBackError,
-    UpgradeUnhealthyError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal, is_last
 from airflow_flinkstyle.jobs.spec import from_launch
@@ -120,18 +119,18 @@ class Upgrade(UpgradeContext):
         """Upgrade, or continue an upgrade that an earlier attempt began.
 
         Raises:
-            UpgradeRolledBackError: If the new version failed; the old one runs, and was never stopped if the
-                error says so.
+            JobError: ``UPGRADE_ROLLED_BACK`` if the new version failed; the old one runs, and was never
+                stopped if the error says so.
             JobRunningError: If it failed, and another caller has started the job since; that run is kept.
-            UpgradeChoiceError: If it failed after it had committed, and no way back was chosen.
-            UpgradeUnhealthyError: If it commits, is unhealthy, and the old one cannot continue from there; it
-                runs on.
+            JobError: ``UPGRADE_CHOICE`` if it failed after it had committed, and no way back was chosen.
+            JobError: ``UPGRADE_UNHEALTHY`` if it commits, is unhealthy, and the old one cannot continue from
+                there; it runs on.
             SinkSkipsError: If the rollback would use batch ids again that a sink may leave out; nothing was
                 stopped.
             SparkIncompatibleError: If the new version could not continue; nothing was stopped.
             DiesWithStarterError: If its driver would end with this task or worker; nothing was stopped.
-            MigrationBusyError: If another upgrade or migration of the job is under way.
-            DoneBeforeError: If it was done before, and the job runs another version by now.
+            JobError: ``MIGRATION_BUSY`` if another upgrade or migration of the job is under way.
+            JobError: ``DONE_BEFORE`` if it was done before, and the job runs another version by now.
         """
         self.journal.begin(lambda: 0)
         with self.at_work():
@@ -168,7 +167,7 @@ class Upgrade(UpgradeContext):
         """Bring an upgrade to rest that no task works on: finished if the new version runs, else undone.
 
         Raises:
-            UpgradeChoiceError: If the new version failed after it had committed: the job is stopped.
+            JobError: ``UPGRADE_CHOICE`` if the new version failed after it had committed: the job is stopped.
         """
         self.journal.begin(lambda: 0)
         with self.at_work():
@@ -210,7 +209,7 @@ class Upgrade(UpgradeContext):
         seen = self.journal.result("observe") or self.journal.result("verify") or {}
         return str(seen.get("failure", "It did not start."))
 
-    def _went_back(self, failure: str, remedy: str | None = None) -> JobError:
+    def _went_back(self, failure: str, remedy: str | None = None) -> FlinkstyleError:
         """Go back, and return the error that says so; ``remedy`` where it is not to correct the version."""
         intent = {"failure": failure, **({"remedy": remedy} if remedy else {})}
         back = self.phase("rollback", intent, self._go_back)
@@ -224,14 +223,14 @@ class Upgrade(UpgradeContext):
                 remedy="Look at what runs there; upgrade again if the new version is to run.",
             )
         if back.get("stays"):
-            return UpgradeUnhealthyError(
+            return UPGRADE_UNHEALTHY.with_text(
                 problem,
                 state_after=f"It runs on as generation {back['generation']}: {back['how']}",
                 remedy="Correct it and upgrade again; or roll back to a savepoint, with a choice of what to "
                 "do about the batches since (RollBackStreamingJobOperator).",
             )
         again = "runs" if back.get("untouched") else "runs again"
-        return UpgradeRolledBackError(
+        return UPGRADE_ROLLED_BACK.with_text(
             problem,
             state_after=f"The old version {again} as generation {back['generation']} ({back['how']}).",
             remedy=remedy or "Correct the new version, then upgrade again.",

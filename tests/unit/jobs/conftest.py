@@ -16,7 +16,7 @@ import pytest
 from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, Gone
-from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.errors import MIRROR_BEHIND
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
@@ -88,7 +88,7 @@ class Logs:
 
     def await_mirrored(self, topics: Any, timeout_s: float) -> None:
         if self.mirrored < len(self.records):
-            raise MirrorBehindError("MirrorMaker was expected to catch up.", "Nothing.", "Start it.")
+            raise MIRROR_BEHIND.with_text("MirrorMaker was expected to catch up.", "Nothing.", "Start it.")
 
     def view(self, side: str = "new", topics: Any = (TOPIC,)) -> ClusterView:
         end, cluster_id = self.end(side), getattr(self, f"{side}_cluster_id")

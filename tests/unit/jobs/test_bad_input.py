@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError, RolledBackError
+from airflow_flinkstyle.jobs.errors import ROLLED_BACK, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointMissingError
+from testbed.refusals import refuses
 from tests.unit.jobs.cutovers import a_cutover, position
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def test_window_that_cannot_begin_leaves_the_job_and_its_producers_on_the_old_cl
     else:
         world.logs.mirror_runs = False
         world.logs.produce(3)
-    with pytest.raises(RolledBackError) as refused:
+    with refuses(ROLLED_BACK) as refused:
         a_cutover(world).run()
     assert says(
         refused.value, found=found, state_after="is on the old cluster as generation 1", remedy=remedy

@@ -9,12 +9,12 @@ import pytest
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import (
+    MIGRATION_BUSY,
+    MIGRATION_ENDED,
+    ROLLED_BACK,
+    UPGRADE_ROLLED_BACK,
     AttemptSupersededError,
-    MigrationBusyError,
-    MigrationEndedError,
-    RolledBackError,
     StaleTokenError,
-    UpgradeRolledBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.status import Running, Sightings
 from airflow_flinkstyle.jobs.unsettled import find_unsettled, is_abandoned, release, settle
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from tests.nightly import nightly_but
 from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
 
@@ -162,7 +163,7 @@ def test_attempt_that_is_late_finds_its_hold_gone_and_goes_back(world: World):
         mirrored(*args)
 
     world.logs.await_mirrored = sleep_through_the_lease  # type: ignore[method-assign]
-    with pytest.raises(RolledBackError, match="Producers were expected to be held"):
+    with refuses(ROLLED_BACK, match="Producers were expected to be held"):
         migration.run()
     world.judge()
     assert (position(world), world.client().view.board.current().value.generation) == ("release_old", 1)
@@ -174,7 +175,7 @@ def test_retry_that_comes_behind_the_lease_goes_back_if_producers_wrote_meanwhil
         a_migration(world, DyingStore(world.store, 1, only="-rewrite")).run()
     assert Producers(world).behind_the_lease() == "release_old"
     world.logs.produce(5)
-    with pytest.raises(RolledBackError, match="producers were held"):
+    with refuses(ROLLED_BACK, match="producers were held"):
         a_migration(world).run()
     assert position(world) == "release_old"
     world.judge()
@@ -202,7 +203,7 @@ def test_migration_at_work_is_left_alone_unless_a_person_says_otherwise(world: W
             asked.append(None)
             (found,) = find_unsettled(world.board)
             migration.work.beat()
-            with pytest.raises(MigrationBusyError, match=r"migration m1 \(in phase caught-up\)"):
+            with refuses(MIGRATION_BUSY, match=r"migration m1 \(in phase caught-up\)"):
                 settle(world.client(), found, migration=lambda _: a_migration(world))
             assert position(world) == "hold"
             asked.append(settle_all(world))
@@ -213,7 +214,7 @@ def test_migration_at_work_is_left_alone_unless_a_person_says_otherwise(world: W
         migration.run()
     assert asked[1] == ["old"]
     assert position(world) == "release_old"
-    with pytest.raises(MigrationEndedError):
+    with refuses(MIGRATION_ENDED):
         a_migration(world).run()
     world.logs.produce(5)
     world.judge()
@@ -275,7 +276,7 @@ def test_new_version_that_fails_before_its_first_batch_is_settled_back(world: Wo
     world.logs.produce(5)
     assert settle_all(world) == ["old"]
     world.judge()
-    with pytest.raises(UpgradeRolledBackError):
+    with refuses(UPGRADE_ROLLED_BACK):
         an_upgrade(world).run()
 
 

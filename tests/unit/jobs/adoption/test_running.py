@@ -17,9 +17,9 @@ from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdo
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import (
     OLD_JOB_RUNS,
+    ROLLED_BACK,
     AdoptedBeforeError,
     CheckpointWrittenError,
-    RolledBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
@@ -109,11 +109,11 @@ def test_driver_that_fails_while_it_waits_leaves_the_old_job_untouched(
     world: World, old: Old, mood: type[Mood]
 ):
     world.moods["v1.py"] = mood(fails_at_import=True)
-    with pytest.raises(RolledBackError, match="The old job runs on"):
+    with refuses(ROLLED_BACK, match="The old job runs on"):
         adoption(world, old).run()
     assert not old.ended.is_set()
     assert world.board.home().value.state == "watched"
-    with pytest.raises(RolledBackError):
+    with refuses(ROLLED_BACK):
         adoption(world, old).run()
 
 
@@ -150,7 +150,7 @@ def test_old_job_that_writes_although_it_should_have_ended_keeps_the_job(world: 
     again.journal.begin(lambda: 0)
     again.give_up("a person gave it up")
     world.until(lambda: world.alive() == [])
-    with pytest.raises(RolledBackError, match="told to end"):
+    with refuses(ROLLED_BACK, match="told to end"):
         adoption(world, old).run()
 
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.errors import (
+    DONE_BEFORE,
+    MIGRATION_BUSY,
+    MIGRATION_ENDED,
+    MIRROR_BEHIND,
+    PRODUCERS_NOT_HELD,
+    ROLLED_BACK,
     STEP_TIMEOUT,
     AttemptSupersededError,
-    DoneBeforeError,
     JobError,
     JobNotRunningError,
-    MigrationBusyError,
-    MigrationEndedError,
-    MirrorBehindError,
-    ProducersNotHeldError,
-    RolledBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
@@ -27,6 +27,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
 from tests.unit.jobs.hosts import Host, start
 
@@ -81,7 +82,7 @@ def test_job_that_does_not_run_is_not_migrated(world: World):
 def test_producer_that_ignores_the_switch_is_named_and_the_job_stays(world: World):
     world.start()
     world.logs.writes_late = True
-    with pytest.raises(RolledBackError, match=r"orders-0"):
+    with refuses(ROLLED_BACK, match=r"orders-0"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (1, "release_old")
     world.until(lambda: world.alive() == [1])
@@ -92,7 +93,7 @@ def test_mirror_that_stopped_leaves_the_job_on_the_old_cluster(world: World):
     world.start()
     world.logs.mirror_runs = False
     world.logs.produce(3)
-    with pytest.raises(RolledBackError, match="MirrorMaker"):
+    with refuses(ROLLED_BACK, match="MirrorMaker"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (1, "release_old")
     world.judge()
@@ -101,7 +102,7 @@ def test_mirror_that_stopped_leaves_the_job_on_the_old_cluster(world: World):
 def test_refused_translation_resumes_the_job_on_the_old_cluster(world: World):
     world.start()
     world.logs.refuse = True
-    with pytest.raises(RolledBackError, match="not on the target"):
+    with refuses(ROLLED_BACK, match="not on the target"):
         a_cutover(world).run()
     assert position(world) == "release_old"
     world.logs.produce(5)
@@ -114,7 +115,7 @@ def test_refused_translation_resumes_the_job_on_the_old_cluster(world: World):
 def test_new_driver_that_fails_before_it_took_over_goes_back(world: World, mood: type[Mood], how: str):
     world.moods[NEW] = mood(**{how: True})
     world.start()
-    with pytest.raises(RolledBackError):
+    with refuses(ROLLED_BACK):
         a_cutover(world).run()
     assert position(world) == (None if how == "fails_at_import" else "release_old")  # None: never held
     world.logs.produce(5)
@@ -124,10 +125,10 @@ def test_new_driver_that_fails_before_it_took_over_goes_back(world: World, mood:
 def test_went_back_is_final_for_this_migration(world: World):
     world.start()
     world.logs.refuse = True
-    with pytest.raises(RolledBackError):
+    with refuses(ROLLED_BACK):
         a_cutover(world).run()
     world.logs.refuse = False
-    with pytest.raises(MigrationEndedError, match="went back"):
+    with refuses(MIGRATION_ENDED, match="went back"):
         a_cutover(world).run()
     world.logs.produce(5)
     world.judge()
@@ -166,7 +167,7 @@ def test_way_back_killed_at_any_journal_write_is_completed(world: World, at: int
     cutover = a_cutover(world, DyingStore(world.store, at + 14, after=True))
     with pytest.raises((Killed, JobError)) as ended:
         cutover.run()
-    assert isinstance(ended.value, Killed) or ended.value.code == RolledBackError.code
+    assert isinstance(ended.value, Killed) or ended.value.code == ROLLED_BACK.code
     assert a_cutover(world).settle().where == "old"
     assert position(world) == "release_old"
     world.logs.produce(5)
@@ -220,7 +221,7 @@ def test_new_driver_and_way_back_race_and_only_one_runs(world: World, mood: type
 def test_stop_that_the_driver_refuses_leaves_it_running(world: World):
     world.start()
     world.refuses = True
-    with pytest.raises(RolledBackError, match="expected to be started by PySpark"):
+    with refuses(ROLLED_BACK, match="expected to be started by PySpark"):
         a_cutover(world).run()
     assert (runs_on(world), position(world), len(world.drivers)) == (1, "release_old", 2)
     world.logs.produce(5)
@@ -230,7 +231,7 @@ def test_stop_that_the_driver_refuses_leaves_it_running(world: World):
 def test_settling_a_given_up_migration_late_does_not_undo_a_newer_one(world: World):
     world.start()
     world.logs.refuse = True
-    with pytest.raises(RolledBackError):
+    with refuses(ROLLED_BACK):
         a_cutover(world).run()
     world.logs.refuse = False
     newer = a_cutover(world)
@@ -243,7 +244,7 @@ def test_settling_a_given_up_migration_late_does_not_undo_a_newer_one(world: Wor
 def test_savepoint_that_fails_leaves_the_old_driver_running(world: World):
     world.start()
     world.takes_fail = True
-    with pytest.raises(RolledBackError, match="the disk is full"):
+    with refuses(ROLLED_BACK, match="the disk is full"):
         a_cutover(world).run()
     assert world.client().view.board.heartbeat(1).value.incarnation == 1, "it was never down"
     world.logs.produce(5)
@@ -286,7 +287,7 @@ def test_drained_stop_that_leads_nowhere_goes_back_and_loses_nothing(world: Worl
     world.logs.refuse = True
     cutover = a_cutover(world)
     cutover.stop_mode = DRAINED
-    with pytest.raises(RolledBackError):
+    with refuses(ROLLED_BACK):
         cutover.run()
     world.logs.produce(5)
     world.judge()
@@ -298,7 +299,7 @@ def test_drained_stop_that_nobody_answers_is_taken_back(world: World):
     world.deaf = True
     cutover = a_cutover(world)
     cutover.stop_mode, cutover.settings = DRAINED, replace(QUICK, stop_timeout_s=0.2)
-    with pytest.raises(RolledBackError):
+    with refuses(ROLLED_BACK):
         cutover.run()
     assert world.board.request(1).value.state == "cancelled"
     world.deaf = False
@@ -314,7 +315,7 @@ def test_cluster_that_is_gone_half_way_brings_the_job_back(world: World):
         raise ClusterUnreachableError("Cluster new was expected to answer.", "Nothing.", "Start it.")
 
     world.logs.plan = unreachable  # type: ignore[method-assign]
-    with pytest.raises(RolledBackError, match="Cluster new was expected to answer"):
+    with refuses(ROLLED_BACK, match="Cluster new was expected to answer"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (3, "release_old")
     world.logs.produce(5)
@@ -330,7 +331,7 @@ def test_record_that_somebody_writes_behind_the_proof_brings_the_job_back_unfenc
         return plan(manifest)
 
     world.logs.plan = write_meanwhile  # type: ignore[method-assign]
-    with pytest.raises(RolledBackError, match=r"records arrived on orders-0"):
+    with refuses(ROLLED_BACK, match=r"records arrived on orders-0"):
         a_cutover(world).run()
     assert (runs_on(world), position(world), world.logs.fenced) == (3, "release_old", False)
     world.logs.produce(5)
@@ -341,7 +342,7 @@ def test_topic_that_the_driver_did_not_tell_of_is_never_moved_unwatched(world: W
     world.start()
     ends = world.logs.ends
     world.logs.ends = lambda topics: Offsets.of({"other": ends(topics).by_topic["orders"]})  # type: ignore[method-assign]
-    with pytest.raises(RolledBackError, match="that orders were not"):
+    with refuses(ROLLED_BACK, match="that orders were not"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (3, "release_old")
     world.logs.produce(5)
@@ -370,7 +371,7 @@ def test_batch_half_written_where_the_sink_leaves_brings_the_job_back(world: Wor
     cutover = dead_in_a_batch(world, mood)
     rule = KafkaOverride(role="sink", servers="old:9092", options={"kafka.bootstrap.servers": "new"})
     cutover.spec = replace(cutover.spec, overrides=(*cutover.spec.overrides, rule))
-    with pytest.raises(RolledBackError, match=r"was planned: a part.*once all queries of the job run"):
+    with refuses(ROLLED_BACK, match=r"was planned: a part.*once all queries of the job run"):
         cutover.run()
     assert position(world) == "release_old"
     world.logs.produce(5)
@@ -403,7 +404,7 @@ def test_job_whose_driver_has_died_runs_again_before_it_is_migrated(world: World
 def test_batch_planned_where_the_sink_stays_is_judged_by_its_positions_alone(world: World, mood: type[Mood]):
     cutover = dead_in_a_batch(world, mood)
     world.logs.loses_planned = True
-    with pytest.raises(RolledBackError, match="have no exact place there") as told:
+    with refuses(ROLLED_BACK, match="have no exact place there") as told:
         cutover.run()
     assert "so that the batch commits" in told.value.remedy
     world.logs.produce(5)
@@ -463,7 +464,7 @@ def test_second_migration_beside_the_first_is_refused_by_name_until_that_has_gon
         first.run()
     second = a_cutover(world)
     second.journal = CutoverJournal(world.store, world.job, "m2", PHASES, signer=SIGNER)
-    with pytest.raises(MigrationBusyError, match="m1 under way"):
+    with refuses(MIGRATION_BUSY, match="m1 under way"):
         second.run()
     assert second.settle().where == "untouched"
     assert a_cutover(world).settle().where == "old"
@@ -491,7 +492,7 @@ def test_of_two_migrations_that_begin_at_the_same_moment_none_goes_on_beside_the
         return standby(*args, **kwargs)
 
     cutover.client.starts.standby = begin_too  # type: ignore[method-assign]
-    with pytest.raises(RolledBackError, match="m2 under way"):
+    with refuses(ROLLED_BACK, match="m2 under way"):
         cutover.run()
     assert (runs_on(world), position(world)) == (1, None)
     assert another(world, "m2").run().plan.moves[0].shift == -100
@@ -503,14 +504,14 @@ def test_run_that_a_migration_brought_back_is_not_moved_before_that_one_rests(wo
     world.start()
     world.logs.refuse = True
     first = a_cutover(world)
-    with pytest.raises(RolledBackError):
+    with refuses(ROLLED_BACK):
         first.run()
     world.logs.refuse = False
     record = first.journal.read("rollback")
     (key,) = (info.key for info in world.store.list(f"{world.job}/migrations/m1/") if "rollback" in info.key)
     died = SIGNER.sign(replace(record, result=None), f"{world.store.uri}/{key}")
     world.store.write(key, died.to_bytes())  # before it could say so
-    with pytest.raises(MigrationBusyError, match="m1 under way"):
+    with refuses(MIGRATION_BUSY, match="m1 under way"):
         another(world, "m2").run()
     assert a_cutover(world).settle().where == "old"
     assert another(world, "m2").run().plan.moves[0].shift == -100
@@ -542,7 +543,7 @@ def test_settling_a_migration_that_rests_touches_no_producers_that_a_newer_one_h
 def test_settling_a_migration_that_went_back_lets_go_of_no_producers_that_a_newer_one_holds(world: World):
     world.start()
     world.logs.writes_late = True
-    with pytest.raises(RolledBackError):
+    with refuses(ROLLED_BACK):
         a_cutover(world).run()
     newer = another(world, "m2")
     newer.begin()
@@ -559,11 +560,11 @@ def test_producer_left_on_the_old_cluster_is_named_also_when_the_new_driver_took
         raise STEP_TIMEOUT.with_text("The new driver was expected to take over.", "It may come.", "Look.")
 
     cutover.journal = LateJournal(cutover.journal, too_late)  # type: ignore[assignment]
-    with pytest.raises(MigrationEndedError, match="failed late"):
+    with refuses(MIGRATION_ENDED, match="failed late"):
         cutover.run()
     assert position(world) == "release_new"
     world.logs.writes_late = True
-    with pytest.raises(ProducersNotHeldError, match=r"orders-0"):
+    with refuses(PRODUCERS_NOT_HELD, match=r"orders-0"):
         a_cutover(world).settle()
 
 
@@ -590,10 +591,10 @@ def test_way_back_of_a_job_whose_host_is_lost_says_that_it_runs_once_it_does(wor
 
     def lost(*_: object) -> None:
         world.kill(1)
-        raise MirrorBehindError("MirrorMaker was expected to catch up.", "Nothing.", "Start it.")
+        raise MIRROR_BEHIND.with_text("MirrorMaker was expected to catch up.", "Nothing.", "Start it.")
 
     world.logs.await_mirrored = lost
-    with pytest.raises(RolledBackError, match=r"As seen now, generation 1 \(start\) is running"):
+    with refuses(ROLLED_BACK, match=r"As seen now, generation 1 \(start\) is running"):
         cutover.run()
     (driver,) = [one for one in world.drivers.values() if one.generation == 1 and not one.killed.is_set()]
     assert (driver.host, driver.incarnation) == ("b", 2)
@@ -607,7 +608,7 @@ def test_migration_that_was_done_and_left_again_since_is_no_success_and_moves_no
     client = world.start()
     report = a_cutover(world).run()
     client.requests.stop("away", savepoint=True, timeout_s=10)
-    with pytest.raises(DoneBeforeError, match=r"read the new cluster.* has closed"):
+    with refuses(DONE_BEFORE, match=r"read the new cluster.* has closed"):
         a_cutover(world).run()
     client.starts.start(
         world.spec("v2.py", new=True), world.target(), claim_key="again", origin=FromCheckpoint()

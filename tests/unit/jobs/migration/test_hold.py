@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.clock import Clock
-from airflow_flinkstyle.jobs.errors import HoldLostError, StaleTokenError
+from airflow_flinkstyle.jobs.errors import HOLD_LOST, StaleTokenError
 from airflow_flinkstyle.jobs.migration.context import ProducerHold
 from airflow_flinkstyle.jobs.migration.producers import HoldLease, StoreProducerSwitch, SwappedSwitch, leased
 from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.unit.jobs.cutovers import a_cutover
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def test_renewal_brings_back_no_hold_that_was_released():
     switch = StoreProducerSwitch(MemoryStore(), KEY)
     switch.hold(a_lease(), 3)
     switch.apply("release_new", 3)
-    with pytest.raises(HoldLostError, match="found it at release_new"):
+    with refuses(HOLD_LOST, match="found it at release_new"):
         switch.hold(a_lease(2), 3)
     switch.apply("hold", 4)
     with pytest.raises(StaleTokenError, match="Token 3"):
@@ -138,7 +139,7 @@ def test_attempt_that_renews_too_late_finds_its_hold_gone(clock: Hands):
     hold.renew()
     clock.now_s += 60
     for ask in (hold.require, hold.renew):
-        with pytest.raises(HoldLostError, match="not renewed for 60 s"):
+        with refuses(HOLD_LOST, match="not renewed for 60 s"):
             ask()
     hold.release("release_old")
     assert switch.told == [1, 2, "release_old"]
@@ -150,9 +151,9 @@ def test_renewal_that_lands_after_the_lease_renews_nothing(clock: Hands):
     hold.begin(None)
     switch.slow_s = 30
     clock.now_s += 31
-    with pytest.raises(HoldLostError):
+    with refuses(HOLD_LOST):
         hold.renew()
-    with pytest.raises(HoldLostError):
+    with refuses(HOLD_LOST):
         hold.require()
 
 

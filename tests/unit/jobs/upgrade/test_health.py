@@ -10,17 +10,14 @@ import pytest
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.errors import (
-    JobNotRunningError,
-    UpgradeRolledBackError,
-    UpgradeUnhealthyError,
-)
+from airflow_flinkstyle.jobs.errors import UPGRADE_ROLLED_BACK, UPGRADE_UNHEALTHY, JobNotRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.health import Bounds, how_ended
 from airflow_flinkstyle.jobs.upgrade.on_demand import as_markdown, roll_back_to, rollback_targets
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from tests.unit.jobs.cutovers import QUICK, a_cutover
 from tests.unit.jobs.upgrade.paces import a_beat, a_pace
 
@@ -93,13 +90,13 @@ def test_version_whose_driver_dies_goes_back_from_where_it_is_and_repeats_nothin
         world.kill(2)
         world.logs.produce(5)
 
-    with pytest.raises(UpgradeRolledBackError, match="started again, 1 times") as failed:
+    with refuses(UPGRADE_ROLLED_BACK, match="started again, 1 times") as failed:
         an_upgrade(world, meanwhile=dies).run()
     assert "where the new one stopped" in failed.value.state_after
     assert runs(world) == "v1.py"
     world.judge()
     assert all(has_ended(phases) for phases in read_phases(world.store, world.job).values())
-    with pytest.raises(UpgradeRolledBackError, match="started again, 1 times"):
+    with refuses(UPGRADE_ROLLED_BACK, match="started again, 1 times"):
         an_upgrade(world).run()  # a retry goes back to nothing, it only says so
 
 
@@ -113,7 +110,7 @@ def test_version_that_is_stuck_runs_on_where_nothing_was_chosen(world: World, mo
         world.kill(2)
         world.logs.produce(5)
 
-    with pytest.raises(UpgradeUnhealthyError, match="started again") as failed:
+    with refuses(UPGRADE_UNHEALTHY, match="started again") as failed:
         an_upgrade(world, meanwhile=dies).run()
     assert "It runs on as generation 2" in failed.value.state_after
     assert "ImportError" in failed.value.state_after
@@ -130,9 +127,7 @@ def test_batch_that_hangs_is_unhealthy_and_what_was_chosen_then_counts(world: Wo
         new.hangs_in_batch = True
         world.logs.produce(5)
 
-    with pytest.raises(
-        UpgradeRolledBackError, match="committed no batch, and batch 2 is under way"
-    ) as failed:
+    with refuses(UPGRADE_ROLLED_BACK, match="committed no batch, and batch 2 is under way") as failed:
         an_upgrade(world, meanwhile=hangs, if_committed="fork", settings=SHORT).run()
     assert "(fork)" in failed.value.state_after
     assert runs(world) == "v1.py"
@@ -152,7 +147,7 @@ def test_version_that_falls_behind_goes_back_from_where_it_is(world: World, mood
 
         threading.Timer(0.2, later).start()
 
-    with pytest.raises(UpgradeRolledBackError, match=r"120 rows per second, where .* 500, .* from 0 to 900"):
+    with refuses(UPGRADE_ROLLED_BACK, match=r"120 rows per second, where .* 500, .* from 0 to 900"):
         an_upgrade(world, meanwhile=falls_behind).run()
     assert runs(world) == "v1.py"
     world.judge()

@@ -7,11 +7,11 @@ import pytest
 
 from airflow_flinkstyle.jobs.cutover.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import (
+    UPGRADE_CHOICE,
+    UPGRADE_ROLLED_BACK,
+    UPGRADE_UNHEALTHY,
     DiesWithStarterError,
     JobRunningError,
-    UpgradeChoiceError,
-    UpgradeRolledBackError,
-    UpgradeUnhealthyError,
 )
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.migration.preflight import spark_finding
@@ -21,6 +21,7 @@ from airflow_flinkstyle.jobs.upgrade import rollback
 from airflow_flinkstyle.jobs.upgrade.health import await_first
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
+from testbed.refusals import refuses
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.cutovers import DyingStore, Killed, an_upgrade
 from tests.unit.jobs.drivers import written_by
@@ -70,7 +71,7 @@ def test_standby_for_which_there_is_no_room_is_given_up_and_the_old_version_neve
     world.start()
     upgrade = an_upgrade(world)
     upgrade.settings = replace(upgrade.settings, standby_timeout_s=0.3)
-    with pytest.raises(UpgradeRolledBackError, match=r"(?s)come up and wait within 0.3 s.*never stopped"):
+    with refuses(UPGRADE_ROLLED_BACK, match=r"(?s)come up and wait within 0.3 s.*never stopped"):
         upgrade.run()
     assert world.alive() == [1]
     world.logs.produce(5)
@@ -80,13 +81,11 @@ def test_standby_for_which_there_is_no_room_is_given_up_and_the_old_version_neve
 def test_version_that_was_not_tested_takes_over_only_if_that_is_allowed(world: World, mood: type[Mood]):
     world.moods["v2.py"] = mood(finds_no_records=True)
     world.start()
-    with pytest.raises(
-        UpgradeRolledBackError, match=r"NOT TESTED, no rows read: orders.*never stopped"
-    ) as failed:
+    with refuses(UPGRADE_ROLLED_BACK, match=r"NOT TESTED, no rows read: orders.*never stopped") as failed:
         an_upgrade(world, rehearse=Rehearse()).run()
     assert "allow_untested=True" in failed.value.remedy
     assert world.alive() == [1]
-    with pytest.raises(UpgradeRolledBackError, match="allow_untested=True"):
+    with refuses(UPGRADE_ROLLED_BACK, match="allow_untested=True"):
         an_upgrade(world, rehearse=Rehearse()).run()  # a retry says the same
     allowed = an_upgrade(world, rehearse=Rehearse(allow_untested=True))
     allowed.journal = allowed.journal.part("allowed")
@@ -115,7 +114,7 @@ def test_standby_that_fails_over_its_copy_is_given_up_and_the_old_version_never_
 ):
     world.moods["v2.py"] = mood(fails_to_copy=True)
     world.start()
-    with pytest.raises(UpgradeRolledBackError, match=r"(?s)no space left on the device.*never stopped"):
+    with refuses(UPGRADE_ROLLED_BACK, match=r"(?s)no space left on the device.*never stopped"):
         an_upgrade(world).run()
     world.logs.produce(5)
     world.judge()
@@ -130,7 +129,7 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(
     world.start()
     never_stopped = how == "fails_at_import" and standby == "warm"
     says = "runs as generation 1 .it was never stopped" if never_stopped else "runs again"
-    with pytest.raises(UpgradeRolledBackError, match=f"The old version {says}"):
+    with refuses(UPGRADE_ROLLED_BACK, match=f"The old version {says}"):
         an_upgrade_with_news(world, standby=standby).run()
     world.logs.produce(5)
     world.judge()
@@ -138,7 +137,7 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(
     assert isinstance(status, Running)
     assert status.run.claim.launch["spec"]["script"] == "v1.py"
     world.until(lambda: world.alive() == [status.run.generation])
-    with pytest.raises(UpgradeRolledBackError):
+    with refuses(UPGRADE_ROLLED_BACK):
         an_upgrade(world).run()  # a retry goes back to nothing, it only says so
 
 
@@ -146,7 +145,7 @@ def test_old_version_may_take_longer_to_come_back_than_the_new_one_to_commit(wor
     world.moods["v2.py"] = mood(hangs_in_batch=True)
     world.start()
     world.moods["v1.py"] = mood(slow_start_s=1.5)
-    with pytest.raises(UpgradeRolledBackError, match="The old version runs again"):
+    with refuses(UPGRADE_ROLLED_BACK, match="The old version runs again"):
         an_upgrade_with_news(world, standby="none", first_commit_timeout_s=0.5).run()
     world.logs.produce(5)
     world.judge()
@@ -177,7 +176,7 @@ def test_planned_batch_of_the_new_version_is_carried_over_with_its_offsets(
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, tells_no_sinks=tells_no_sinks)
     world.start()
-    with pytest.raises(UpgradeRolledBackError, match="planned batch of orders carried over"):
+    with refuses(UPGRADE_ROLLED_BACK, match="planned batch of orders carried over"):
         an_upgrade_with_news(world).run()
     generation = world.client().view.status().run.generation
     carried = world.repository.read(world.board.takeover_order(generation).savepoint_id)
@@ -191,10 +190,10 @@ def test_version_that_moved_its_sink_and_may_have_written_goes_back_by_choice_on
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, moves_sink=True)
     world.start()
-    with pytest.raises(UpgradeChoiceError, match="a part of that batch may be on cluster another"):
+    with refuses(UPGRADE_CHOICE, match="a part of that batch may be on cluster another"):
         an_upgrade_with_news(world).run()
     assert isinstance(world.client().view.status(), Closed)
-    with pytest.raises(UpgradeRolledBackError, match="re-emit"):
+    with refuses(UPGRADE_ROLLED_BACK, match="re-emit"):
         an_upgrade(world, if_committed="re-emit").run()
     assert world.client().view.status().run.claim.launch["spec"]["script"] == "v1.py"
 
@@ -204,7 +203,7 @@ def test_version_goes_back_by_itself_though_a_query_that_it_added_has_no_checkpo
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, adds_query=True)
     world.start()
-    with pytest.raises(UpgradeRolledBackError, match="planned batch of orders carried over"):
+    with refuses(UPGRADE_ROLLED_BACK, match="planned batch of orders carried over"):
         an_upgrade_with_news(world).run()
     world.logs.produce(5)
     world.judge()
@@ -215,7 +214,7 @@ def test_version_that_would_have_moved_its_sink_but_planned_no_batch_goes_back_b
 ):
     world.moods["v2.py"] = mood(fails_guard=True, moves_sink=True)
     world.start()
-    with pytest.raises(UpgradeRolledBackError, match="The old version runs again"):
+    with refuses(UPGRADE_ROLLED_BACK, match="The old version runs again"):
         an_upgrade(world).run()
 
 
@@ -231,9 +230,9 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
     world.kill(2)
     undecided = an_upgrade(world)
     undecided._verify = lambda: {"failure": "it broke", "batches": None}  # type: ignore[method-assign]
-    with pytest.raises(UpgradeChoiceError, match=r"batches \{'orders': 1\}"):
+    with refuses(UPGRADE_CHOICE, match=r"batches \{'orders': 1\}"):
         undecided.run()
-    with pytest.raises(UpgradeRolledBackError, match=choice):
+    with refuses(UPGRADE_ROLLED_BACK, match=choice):
         an_upgrade(world, if_committed=choice).run()
     assert world.client().view.status().run.claim.launch["spec"]["script"] == "v1.py"
 
@@ -305,7 +304,7 @@ def test_version_that_has_committed_after_all_runs_on_where_nothing_was_chosen(
         dying.run()
     new.hangs_in_batch = False
     world.until(lambda: world.client().view.status().heartbeat.batches() == {"orders": 1})
-    with pytest.raises(UpgradeUnhealthyError, match=r"committed none .* as generation 2: it has committed"):
+    with refuses(UPGRADE_UNHEALTHY, match=r"committed none .* as generation 2: it has committed"):
         an_upgrade(world).run()
     assert world.alive() == [2]
     world.logs.produce(5)
