@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.rounds import QUIET_S, Rounds
 from airflow_flinkstyle.jobs.start.home import require_old_job_ended
 from airflow_flinkstyle.jobs.status import (
     OF_THIS_PROCESS,
+    RETRY_FOR_S,
     NeverStarted,
     Running,
     Starting,
@@ -38,7 +39,7 @@ from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.meter import Meter, MeteredStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.hooks.job import StreamingJobHook
@@ -67,6 +68,8 @@ class InNeed:
     """Names what is wrong: a trigger does not fire twice for the same mark."""
     seen: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Versions of its driver's records, and for how long each has not changed (``Sightings.as_json``)."""
+    lasts: bool = False
+    """It has needed one for ``RETRY_FOR_S``: reported, also if the reason may still pass."""
 
 
 class WatchedRoot:
@@ -93,6 +96,8 @@ class WatchedRoot:
         self._listed_s = self._named_s = float("-inf")
         self._work: dict[str, str] = {}
         """Job -> its unfinished migrations and upgrades with their versions, as last read."""
+        self._wrong_since_s: dict[tuple[str, str], float] = {}
+        """Job and part of it -> since when that needs a task, or cannot be inspected."""
 
     def inspect_due(self, hook: StreamingJobHook, reported: Mapping[str, str]) -> dict[str, InNeed]:
         """Inspect once each job that is due; blocking.
@@ -154,28 +159,41 @@ class WatchedRoot:
         """Inspect one job, and note when it is due again; None if it needs nothing, or nothing new."""
         client = _counted(hook.client(job), store)
         try:
-            if not whole and self._has_new_heartbeat(client):
-                return None
-            need = self._need_of_driver(client, client.view.status())
+            lives = not whole and self._has_new_heartbeat(client)
+            need = None if lives else self._need_of_driver(client, client.view.status())
+        except StoreUnavailableError:
+            raise
         except FlinkstyleError as error:
-            need = self._need_of_unreadable(job, error)
+            lives, need = False, self._need_of_unreadable(job, "driver", error)
+        else:
+            lasts = self._lasts(job, "driver", is_wrong=need is not None)
+            need = need and replace(need, lasts=lasts)
+        if lives:
+            return None
         if need is not None:
             is_new = reported.get(job) != need.mark
             (self._rounds.called if is_new else self._rounds.is_down)(job)
             return need if is_new else None
         return self._need_beside_driver(client, reported.get(job)) if whole else None
 
-    def _need_of_unreadable(self, job: str, error: FlinkstyleError) -> InNeed | None:
+    def _need_of_unreadable(self, job: str, part: str, error: FlinkstyleError) -> InNeed | None:
         """Return what a job needs that cannot be inspected: the others are watched all the same."""
-        if isinstance(error, StoreUnavailableError):
-            raise error
-        if not error.retryable:
-            return InNeed(mark=_mark(error))
+        lasts = self._lasts(job, part, is_wrong=True)
+        if lasts or not error.retryable:
+            return InNeed(mark=f"{error.code} lasts" if error.retryable else _mark(error), lasts=lasts)
         log.warning(
-            "Job %s cannot be inspected now, and is tried again: %s", job, error.problem
-        )  # its cluster is away
+            "The %s of job %s cannot be inspected now, and is tried again: %s", part, job, error.problem
+        )
         self._rounds.called(job)
         return None
+
+    def _lasts(self, job: str, part: str, *, is_wrong: bool) -> bool:
+        """Note whether something is wrong with a part of a job; return whether it has been for long."""
+        if not is_wrong:
+            self._wrong_since_s.pop((job, part), None)
+            return False
+        now_s = self._clock.now_s
+        return now_s - self._wrong_since_s.setdefault((job, part), now_s) >= RETRY_FOR_S
 
     def _has_new_heartbeat(self, client: JobClient) -> bool:
         """Return whether a job that runs without pulses has written a heartbeat; one request."""
@@ -215,13 +233,15 @@ class WatchedRoot:
 
     def _need_beside_driver(self, client: JobClient, reported: str | None) -> InNeed | None:
         """Return what needs a task though the job runs, or is down on purpose."""
+        job = client.view.job
         try:
             mark = self._fault(client)
-        except FlinkstyleError as error:
-            if error.retryable:
-                raise
-            mark = _mark(error)
-        return InNeed(mark=mark) if mark not in (None, reported) else None
+        except FlinkstyleError as error:  # also of a store that is not the root's: the old checkpoint's
+            need = self._need_of_unreadable(job, "state", error)
+        else:
+            lasts = self._lasts(job, "state", is_wrong=mark is not None)
+            need = None if mark is None else InNeed(mark=mark, lasts=lasts)
+        return None if need is None or need.mark == reported else need
 
     def _fault(self, client: JobClient) -> str | None:
         """Return what is wrong beside the driver: an abandoned upgrade, a savepoint that is too old."""
@@ -316,7 +336,10 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
 
 
 def keep_all_up(
-    hook: StreamingJobHook, ages: Mapping[str, float | None], seen: Mapping[str, Mapping[str, Any]]
+    hook: StreamingJobHook,
+    ages: Mapping[str, float | None],
+    seen: Mapping[str, Mapping[str, Any]],
+    lasting: Collection[str] = (),
 ) -> dict[str, FlinkstyleError]:
     """Keep several jobs up, some at a time; a fault of one holds up none of the others.
 
@@ -324,6 +347,7 @@ def keep_all_up(
         hook: What opens connections.
         ages: Job -> how old its newest savepoint may be.
         seen: Job -> what the trigger knows of its driver (``Sightings.as_json``).
+        lasting: Jobs whose errors have lasted, so that those that may pass are returned, too.
 
     Returns:
         Job -> its error, for each job that does not recover by itself.
@@ -339,7 +363,7 @@ def keep_all_up(
             log.warning("Job %s was not finished within %g s: the next round inspects it", job, PATIENCE_S)
             continue
         error = future.exception()
-        if isinstance(error, FlinkstyleError) and error.retryable:
+        if isinstance(error, FlinkstyleError) and error.retryable and job not in lasting:
             log.warning("Job %s is inspected again in the next round: %s", job, error)
         elif isinstance(error, FlinkstyleError):
             errors[job] = error

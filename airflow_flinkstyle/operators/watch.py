@@ -66,9 +66,9 @@ class WatchJobsOperator(BaseOperator):
 
     The triggerer polls every second, by one listing for all jobs whose drivers write pulses (``pulses`` of
     the ``flinkstyle`` connection), and wakes the task for those that need it: drivers are started from a
-    worker, some at a time. Ends when a job does not recover by itself, and after ``for_s``. A DAG with
-    ``schedule="@continuous"`` then begins the next run, which reports the same fault only at its own end.
-    Returns the faults, a list of ``{"job": ..., "failure": ...}``, see ``dags.watch``.
+    worker, some at a time. Ends when a job does not recover by itself, or has not for half an hour, and after
+    ``for_s``. A DAG with ``schedule="@continuous"`` then begins the next run, which reports the same fault
+    only at its own end. Returns the faults, a list of ``{"job": ..., "failure": ...}``, see ``dags.watch``.
 
     :param jobs: Name of each job -> how old its newest savepoint may be, in seconds or like ``36h``, or None
         for any age; None for all jobs below the root. (templated)
@@ -125,6 +125,7 @@ class WatchJobsOperator(BaseOperator):
                 self.hook,
                 {job: ages.get(job) if ages is not None else None for job in sorted(names)},
                 {job: need["seen"] for job, need in in_need.items()},
+                lasting={*reported, *(job for job, need in in_need.items() if need.get("lasts"))},
             )
         for job in names:
             reported.pop(job, None)

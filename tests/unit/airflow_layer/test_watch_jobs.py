@@ -17,6 +17,7 @@ from airflow_flinkstyle.hooks.watching import WatchedRoot
 from airflow_flinkstyle.jobs import rounds
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 from airflow_flinkstyle.jobs.deployments.base import Unknown
+from airflow_flinkstyle.jobs.errors import ClusterLoginError
 from airflow_flinkstyle.jobs.spec import JobSpec
 from airflow_flinkstyle.jobs.status import OF_THIS_PROCESS, Closed, Failed, Running, Sightings
 from airflow_flinkstyle.operators import WatchJobsOperator
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow.sdk import Context
+
+    from airflow_flinkstyle.jobs.view import JobView
 
 pytestmark = pytest.mark.airflow
 _QUICK = (("QUIET_S", 0.2), ("TURN_S", 0.05), ("SUSPECT_S", 0.02), ("DOWN_S", 0.1), ("WHOLE_S", 0.1))
@@ -261,6 +264,41 @@ def test_store_that_is_away_ends_no_watch(root: Root, monkeypatch: pytest.Monkey
         assert watch(operator(root), context, lambda: len(looks) > 3) is None
     root.kill_job("clicks")
     assert watch(operator(root), context, lambda: root.runs("clicks")) is None
+
+
+def test_cluster_that_takes_no_driver_for_long_is_told_and_the_job_started_once_it_does(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+):
+    root.refused = ClusterLoginError(
+        "A login was expected.", "Nothing was started.", "Look at the kubeconfig."
+    )
+    root.kill_job("clicks")
+    context = a_context("watch")
+    assert watch(operator(root, for_s=1.0), context) == [], "it may pass, and is tried again"
+    monkeypatch.setattr(watching, "RETRY_FOR_S", 0.5)
+    (told,) = watch(operator(root), context) or [{}]
+    assert (told["job"], told["failure"]["retryable"]) == ("clicks", True)
+    assert told["failure"]["block"].startswith("CLUSTER_LOGIN: A login was expected.")
+    assert watch(operator(root, for_s=0.5), context) == [told], "at its end only, as it was told before"
+    root.refused = None
+    assert watch(operator(root, for_s=0.5), context) == []
+    root.until(lambda: root.runs("clicks"))
+
+
+def test_store_of_an_old_checkpoint_that_is_away_keeps_no_other_job_down(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+
+    def away(view: JobView, _: str) -> None:
+        if view.job == "views":
+            asked.append(view.job)
+            raise StoreUnavailableError.during("be read", "s3://old-checkpoints", "it is away")
+
+    monkeypatch.setattr(watching, "require_old_job_ended", away)
+    assert watch(operator(root), a_context("watch"), lambda: len(asked) > 2) is None
+    root.kill_job("clicks")
+    assert watch(operator(root), a_context("watch"), lambda: root.runs("clicks")) is None
 
 
 def test_dag_has_a_task_for_each_root_that_is_defined(tmp_path: Path):
