@@ -63,7 +63,11 @@ def test_many_who_ask_at_once_cause_one_read(reads: Reads):
     pieces = Pieces(Meter())
 
     async def main() -> list[int]:
-        return await asyncio.gather(*(pieces.get("job", reads) for _ in range(200)))
+        reads.may_end.clear()  # on a slow machine the answer would be old before the last one asks
+        asked = [asyncio.ensure_future(pieces.get("job", reads)) for _ in range(200)]
+        await asyncio.sleep(0)
+        reads.may_end.set()
+        return await asyncio.gather(*asked)
 
     assert set(asyncio.run(main())) == {1}
     assert reads.count == 1
