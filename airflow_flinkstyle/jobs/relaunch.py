@@ -220,7 +220,8 @@ class JobDrivers:
         """
         if run.holds_the_job:
             return
-        end = self._observed_end(run, self.view.end(run))
+        state = self.view.end(run, is_succeeded=waiting == run.generation)
+        end = self._observed_end(run, state)
         if end is None:
             return
         board = self.view.board

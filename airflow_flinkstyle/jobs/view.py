@@ -14,6 +14,7 @@ from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.deployments.base import (
     CLAIM,
     OF_ANOTHER,
+    SUCCEEDED,
     Alive,
     DriverPages,
     DriverState,
@@ -369,10 +370,16 @@ class JobView:
             known += [{**deployment.native_id(record), **bound}] if record is not None else []
         return known
 
-    def end(self, run: Run) -> DriverState:
-        """Kill every known process of a run; returns Gone if none is left."""
+    def end(self, run: Run, *, is_succeeded: bool = False) -> DriverState:
+        """Kill every known process of a run; returns Gone if none is left.
+
+        Args:
+            run: Of those drivers.
+            is_succeeded: Whether the caller starts the next driver of the same run.
+        """
         deployment = self.deployment_of(run.generation, run.claim)
-        states = [deployment.end(native_id) for native_id in self.native_ids(run)]
+        more = {SUCCEEDED: "true"} if is_succeeded else {}
+        states = [deployment.end({**native_id, **more}) for native_id in self.native_ids(run)]
         state = next((one for one in states if not isinstance(one, Gone)), Gone())
         if not states:
             state = Unknown("no driver was recorded that is known to be this run's")

@@ -18,6 +18,9 @@ PREPARING_S: Final = 1800.0
 """How long a cluster may prepare a driver, for example pull a large image."""
 CLAIM: Final = "claim"
 """Key of a native id, added by the caller of a deployment: the id of the claim whose driver it must be."""
+SUCCEEDED: Final = "succeeded"
+"""Key of a native id to end, added by a caller that starts the next driver under the same claim: a supervisor
+stays. It may have started the next one already, which would have none; else it sees that it is too late."""
 OF_ANOTHER: Final = "what the records name is not known to be a driver of this run"
 
 

@@ -27,6 +27,7 @@ from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.base import (
     CLAIM,
     OF_ANOTHER,
+    SUCCEEDED,
     Alive,
     DriverState,
     Gone,
@@ -275,7 +276,7 @@ class DetachedDeployment:
         state, pid = self.state(native_id), int(native_id["pid"])
         if isinstance(state, Unknown):
             return state
-        if not self._beside_driver:
+        if not self._beside_driver and SUCCEEDED not in native_id:
             _end_supervisors(native_id.get(CLAIM))
         if isinstance(state, Gone) and process_started(pid) is not None:
             return state  # the pid, and so the session, belongs to another process by now

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from airflow_flinkstyle.clock import CLOCK
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Submission, Unknown
+from airflow_flinkstyle.jobs.deployments.base import SUCCEEDED, Alive, Gone, Submission, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import SUPERVISOR, DetachedDeployment, Task
 from airflow_flinkstyle.jobs.deployments.supervisor import MOST_IN_A_ROW, Supervisor, await_end
 from airflow_flinkstyle.jobs.errors import NotTakenError
@@ -24,15 +24,17 @@ from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, Starting
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started, recorded_start
+from airflow_flinkstyle.types import Generation
 from testbed.waiting import wait_until
 from tests.unit.clocks import SleptClock
 from tests.unit.jobs.running.conftest import LEASE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.deployments.base import DriverState
     from testbed.memory_store import MemoryStore
     from tests.unit.jobs.conftest import Mood, World
 
@@ -206,6 +208,25 @@ def test_driver_that_dies_without_a_batch_again_and_again_is_left_to_watchers(
     assert isinstance(client.view.settled_status(), Dead)
 
 
+def test_caller_that_starts_the_driver_again_says_so_and_one_that_ends_it_does_not(
+    world: World, client: JobClient, monkeypatch: pytest.MonkeyPatch
+):
+    world.start()
+    ended, end = [], world.end
+
+    def noted(native_id: Mapping[str, str]) -> DriverState:
+        ended.append(SUCCEEDED in native_id)
+        return end(native_id)
+
+    monkeypatch.setattr(world, "end", noted)
+    world.kill(1)
+    client.drivers.ensure_running()
+    assert set(ended) == {True}
+    ended.clear()
+    client.drivers.end_driver(Generation(1))
+    assert set(ended) == {False}
+
+
 # --- as a process ---------------------------------------------------------------------------------
 
 
@@ -252,6 +273,16 @@ def test_supervisor_begins_with_its_driver_and_ends_first_when_that_is_ended_on_
     assert deployment.state(native_id) == Alive()
     assert deployment.end({**native_id, "claim": f"c{os.getpid()}"}) == Gone()
     assert supervisors() == []
+
+
+def test_supervisor_is_left_to_a_caller_that_starts_the_next_driver_as_it_may_have_started_that_itself(
+    submission: Submission, deployment: DetachedDeployment, tmp_path: Path
+):
+    native_id = deployment.submit(submission)
+    wait_until("a supervisor", lambda: len(supervisors()) == 1)
+    assert deployment.end({**native_id, "claim": f"c{os.getpid()}", SUCCEEDED: "true"}) == Gone()
+    wait_until("its end", lambda: supervisors() == [])
+    assert "another caller starts the next one" in (tmp_path / "driver.log").read_text()
 
 
 def test_supervisor_has_neither_the_signing_key_nor_airflows_secrets(
