@@ -133,7 +133,6 @@ class DetachedDeployment:
         namespace: str | None = None,
         may_end_with_starter: bool = False,
         supervisor_env: Mapping[str, str] | None = None,
-        beside_driver: bool = False,
         class_archives: bool = False,
     ) -> None:
         """Prepare.
@@ -143,11 +142,9 @@ class DetachedDeployment:
             may_end_with_starter: Start drivers also where they end with the task or the worker.
             supervisor_env: Variables with which a supervisor beside each driver reaches the store, added to
                 this process's environment; None for no supervisor.
-            beside_driver: This process is itself a driver's supervisor, and ends no other.
             class_archives: Let drivers start from an archive of Spark's classes, which the first one makes.
         """
         self._class_archives = class_archives
-        self._beside_driver = beside_driver
         self._supervisor_env = supervisor_env
         self._namespace = pid_namespace() if namespace is None else namespace
         self._may_end_with_starter = may_end_with_starter
@@ -276,7 +273,7 @@ class DetachedDeployment:
         state, pid = self.state(native_id), int(native_id["pid"])
         if isinstance(state, Unknown):
             return state
-        if not self._beside_driver and SUCCEEDED not in native_id:
+        if SUCCEEDED not in native_id:
             _end_supervisors(native_id.get(CLAIM))
         if isinstance(state, Gone) and process_started(pid) is not None:
             return state  # the pid, and so the session, belongs to another process by now

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_flinkstyle.clock import CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.deployments.base import CLAIM, Gone
+from airflow_flinkstyle.jobs.deployments.base import CLAIM, SUCCEEDED, Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment, Task, option
 from airflow_flinkstyle.patience import patiently
 from airflow_flinkstyle.protocol import signatures
@@ -135,7 +135,8 @@ class Supervisor:
 
     def _patiently_end(self) -> DriverState:
         """End the driver's remaining processes; that may take a while, as a disk that hangs blocks them."""
-        process = {**self._native_id, CLAIM: self._claim_id, "log": self._submission.log_path}
+        bound = {CLAIM: self._claim_id, SUCCEEDED: "true"}
+        process = {**self._native_id, **bound, "log": self._submission.log_path}
         wait = self._clock.wait(END_PATIENCE_S, every_s=1.0)
         while not isinstance(state := self._deployment.end(process), Gone) and wait.again():
             log.warning("The driver is not started again yet: %s", state)
@@ -244,9 +245,7 @@ def main() -> int:
     submission = task.submission
     board = JobBoard(open_store(option(submission.argv, "root")), option(submission.argv, "job"))
     # This process is outside of the worker's service, and so is every driver that it starts.
-    deployment = DetachedDeployment(
-        may_end_with_starter=True, beside_driver=True, class_archives=task.class_archives
-    )
+    deployment = DetachedDeployment(may_end_with_starter=True, class_archives=task.class_archives)
     try:
         Supervisor(board, deployment, submission, task.native_id).run()
     except FlinkstyleError as error:
