@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 JOB = paths.ROOT / "benchmarks" / "jobs" / "busy_count.py"
 QUERY = "counts"
@@ -143,7 +144,7 @@ def began_s(job: RunningJob, after_ms: int) -> tuple[float, float, float, float]
             query = heartbeat.queries.get(QUERY)
             started_ms = query.started_at_ms if query is not None else None
             if submit and process and process.started_at_ms > after_ms and started_ms is not None:
-                jvm_s = process_began_s(pid_here(process.jvm_pid, job))
+                jvm_s = process_began_s(process)
                 return (
                     submit.value.asked_at_ms / 1000, jvm_s, process.started_at_ms / 1000, started_ms / 1000
                 )  # fmt: skip
@@ -165,9 +166,9 @@ def pid_here(pid: int, job: RunningJob) -> int:
     raise ProcessLookupError(f"A driver's JVM with the number {pid} was expected on this machine, found none")
 
 
-def process_began_s(pid: int) -> float:
-    """Return when a process of this machine began, which Linux counts from its own start."""
-    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+def process_began_s(process: IncarnationRecord) -> float:
+    """Return when a driver's JVM began on this machine, which Linux counts from its own start."""
+    ticks = int(process.pid_started.partition("@")[0])
     since_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - since_s
 

@@ -14,6 +14,7 @@ from benchmarks.recovery import JOB, KEYS, LOOK_S, TRIGGER_MS, begin, recovered,
 from benchmarks.running_job import JVM, RunningJob
 from testbed.clusters import JAVA_OPTIONS, Cluster, changed
 from testbed.drivers import SPARK_PYTHON, spark_env
+from testbed.jvm import from_file
 from testbed.kubernetes.layout import IMAGES
 from testbed.spark import spark_paths
 
@@ -58,7 +59,7 @@ def starting_soon(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
     draft = archive.with_suffix(".making")
     command = (SPARK_PYTHON, "-m", MODULE, draft, archive, spark_paths().spark_submit, class_path)
     subprocess.run(command, env=spark_env(), check=True)  # noqa: S603 - as docs/start.md has it
-    options = f"{JVM} -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    options = " ".join((JVM, *from_file(archive)))
     return {
         **conf,
         **dict.fromkeys(JAVA_OPTIONS, options),

@@ -30,8 +30,13 @@ def archive(program: Program, minor: str = "") -> Path:
 
 def from_archive(program: Program, minor: str = "") -> tuple[str, ...]:
     """Return the options of a JVM that takes its classes from the archive."""
+    return from_file(archive(program, minor))
+
+
+def from_file(file: Path) -> tuple[str, ...]:
+    """Return the same for an archive in a file of its own."""
     # A JVM that finds no archive, or cannot use it, starts without, and says nothing in its output.
-    return (f"-XX:SharedArchiveFile={archive(program, minor)}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+    return (f"-XX:SharedArchiveFile={file}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def spark_options(minor: str = paths.SPARK) -> str:

@@ -159,17 +159,17 @@ class WatchedRoot:
         """Inspect one job, and note when it is due again; None if it needs nothing, or nothing new."""
         client = _counted(hook.client(job), store)
         try:
-            lives = not whole and self._has_new_heartbeat(client)
-            need = None if lives else self._need_of_driver(client, client.view.status())
+            if not whole and self._has_new_heartbeat(client):
+                self._lasts(job, "driver", is_wrong=False)
+                return None
+            need = self._need_of_driver(client, client.view.status())
         except StoreUnavailableError:
             raise
         except FlinkstyleError as error:
-            lives, need = False, self._need_of_unreadable(job, "driver", error)
+            need = self._need_of_unreadable(job, "driver", error)
         else:
             lasts = self._lasts(job, "driver", is_wrong=need is not None)
             need = need and replace(need, lasts=lasts)
-        if lives:
-            return None
         if need is not None:
             is_new = reported.get(job) != need.mark
             (self._rounds.called if is_new else self._rounds.is_down)(job)
