@@ -211,7 +211,6 @@ def test_driver_that_dies_without_a_batch_again_and_again_is_left_to_watchers(
 def test_caller_that_starts_the_driver_again_says_so_and_one_that_ends_it_does_not(
     world: World, client: JobClient, monkeypatch: pytest.MonkeyPatch
 ):
-    world.start()
     ended, end = [], world.end
 
     def noted(native_id: Mapping[str, str]) -> DriverState:
