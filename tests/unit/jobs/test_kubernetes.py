@@ -215,6 +215,19 @@ def test_login_that_cannot_be_used_now_may_be_tried_again(text: str, words: str,
     assert isinstance(deployment.state(DRIVER), Unknown)
 
 
+def test_program_that_logs_in_runs_once_for_a_check_and_its_questions(api: Manager, tmp_path: Path):
+    runs, path = tmp_path / "runs", tmp_path / "kubeconfig"
+    program = tmp_path / "login"
+    program.write_text(f'#!/bin/sh\necho >> {runs}\necho \'{{"status": {{"token": "t"}}}}\'\n')
+    program.chmod(0o755)
+    path.write_text(KUBECONFIG.replace('"false"', f'"{program}"'))
+    api.says(f"{PODS}?limit=1", {"kind": "PodList", "items": []})
+    no_files = {"spark.kubernetes.authenticate.submission.oauthTokenFile": ""}
+    deployment_for(on_kubernetes(api.url, tmp_path, kube_config=str(path), conf=no_files)).require_able()
+    assert api.said_who == ["Bearer t"]
+    assert len(runs.read_text().splitlines()) == 1
+
+
 def submit(api: Manager, folder: Path, script: str) -> tuple[Deployment, Any]:
     """Submit with a program in place of spark-submit."""
     program = folder / "bin" / "spark-submit"

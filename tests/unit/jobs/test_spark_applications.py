@@ -11,7 +11,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import DriverPending, Gone, Unknown
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTakenError
 from airflow_flinkstyle.jobs.target import deployment_for
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
 from tests.unit.jobs.pods import (
@@ -224,6 +224,21 @@ def test_application_that_may_have_been_made_is_not_made_again(api: Manager, tmp
     api.says(KUBEFLOW, b"<html>", status=502)
     assert by("kubeflow", api, tmp_path).submit(a_submission(target)) == {"pod": POD}
     assert not [path for method, path, _ in api.asked if method == "DELETE"], "the pod may need its Secret"
+
+
+@pytest.mark.parametrize("code", [409, 500, 504])
+def test_application_that_a_refused_request_has_made_is_the_drivers(code: int, api: Manager, tmp_path: Path):
+    """An API server whose etcd answers late has made what it refuses (500, 504); 409 is a second request."""
+    refusal = {"kind": "Status", "status": "Failure", "code": code, "message": "etcdserver: timed out"}
+    api.says(KUBEFLOW, refusal, status=code)
+    target = on_kubernetes(api.url, tmp_path, spark_operator="kubeflow")
+    deployment, submission = by("kubeflow", api, tmp_path), a_submission(target)
+    with pytest.raises(NotTakenError, match="timed out"):
+        deployment.submit(submission)
+    api.says(f"{KUBEFLOW}/{POD}", application())
+    assert deployment.submit(submission) == {"pod": POD}
+    owned = [json.loads(body) for method, path, body in api.asked if method == "PUT"]
+    assert [one["metadata"]["ownerReferences"][0]["uid"] for one in owned][-1:] == ["u"]
 
 
 def test_driver_whose_pod_is_still_to_be_made_is_found(api: Manager, tmp_path: Path):

@@ -129,13 +129,18 @@ class KubernetesApi:
         login = self._logged_in()
         return read(f"{self.url}{path}", headers=login.headers, trust=login.trust)
 
-    def login(self) -> ApiLogin:
-        """Read the login from the settings, a kubeconfig or this pod's account.
+    def log_in(self) -> ApiLogin:
+        """Read the login from the settings, a kubeconfig or this pod's account; requests use it for a minute.
 
         Raises:
             BadInputError: If there is none that this process may read.
             ClusterLoginError: If it cannot be used: perhaps it is just being written.
         """
+        login = self._read_login()
+        self._login = time.monotonic(), login
+        return login
+
+    def _read_login(self) -> ApiLogin:
         files = {
             name: self._conf.get(f"{SUBMISSION}{name}")
             for name in ("oauthTokenFile", "caCertFile", "clientCertFile", "clientKeyFile")
@@ -158,13 +163,12 @@ class KubernetesApi:
 
     def _logged_in(self) -> ApiLogin:
         at_s, login = self._login or (0.0, None)
-        if login is None or time.monotonic() - at_s > _LOGIN_KEPT_S:
-            try:
-                login = self.login()
-            except (BadInputError, ClusterLoginError) as error:
-                raise NotDeliveredError(error.problem) from error
-            self._login = time.monotonic(), login
-        return login
+        if login is not None and time.monotonic() - at_s <= _LOGIN_KEPT_S:
+            return login
+        try:
+            return self.log_in()
+        except (BadInputError, ClusterLoginError) as error:
+            raise NotDeliveredError(error.problem) from error
 
     def _place(self) -> Path | None:
         if self._kube_config:

@@ -116,7 +116,7 @@ class KubernetesDeployment:
                 "Set it in conf of the Spark connection's extra.",
             )
         self._own.agent.require_place("Kubernetes", "put both files into the image or at an address")
-        self._api.login()
+        self._api.log_in()
         try:
             self._api.ask(f"{self._api.path('pods')}?limit=1")
             self._maker.require_able()

@@ -29,6 +29,8 @@ _WAIT_FOR_END: Final = "spark.kubernetes.submission.waitAppCompletion"
 _WITHDRAWN_S, _POLL_S = 120.0, 0.5
 """How long a pod that Spark deletes again may take to end; its grace period is 30 s."""
 _KIND: Final = "sparkapplications"
+_MAY_BE_THERE: Final = (CONFLICT, 500, 504)
+"""Statuses of a POST whose object may exist: it was sent before, or the API server lost etcd's answer."""
 log = logging.getLogger(__name__)
 
 
@@ -185,9 +187,10 @@ class SparkApplications:
                     body=with_more(self._resource.body(submission, pod), self._more),
                 )
             except RefusedError as error:
-                if error.code != CONFLICT:
+                made = self._api.get(self._path(pod)) if error.code in _MAY_BE_THERE else None
+                if made is None:
                     raise failed(f"{self._api.url} answers: {error}.", status=error.code) from error
-                return self._api.get(self._path(pod))  # the same submit was tried before
+                return made
         except NotDeliveredError as error:
             raise failed(f"{error}.") from error
         except NoAnswerError as error:
