@@ -10,7 +10,7 @@ checkpoint's own place.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +34,7 @@ from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.savepoint.files.transfer import Copied
@@ -87,29 +88,27 @@ def restore_savepoint(
         progress: Called after each file that had to be written, per query.
 
     Raises:
-        FlinkstyleError: As ``restore_query`` raises; nothing is claimed then.
+        FlinkstyleError: As ``restore_query`` raises; nothing is claimed then, and where anything was written,
+            Spark starts from none of the targets.
     """
-    done = {
-        query.name: restore_query(
+    names = [query.name for query in manifest.queries]
+    targets = {name: open_target(name) for name in names}
+    works = [
+        _Work.of(
             manifest,
             query,
             repository,
-            open_target(query.name),
-            complete=complete,
+            targets[query.name],
             precopied=precopied.query(query.name) if precopied is not None else None,
             progress=progress,
         )
         for query in manifest.queries
-    }
-    if complete and claim_mode == "claim":
-        by = ", ".join(open_target(query.name).uri for query in manifest.queries)
-        at_ms = now_ms()
-        claim_savepoint(
-            repository,
-            manifest.savepoint_id,
-            by=f"what was restored to {by}",
-            at_ms=at_ms,
-        )
+    ]
+    with _held(repository, works, complete=complete):
+        done = dict(zip(names, _restore(works, complete=complete), strict=True))
+        if complete and claim_mode == "claim":
+            by = f"what was restored to {', '.join(target.uri for target in targets.values())}"
+            claim_savepoint(repository, manifest.savepoint_id, by=by, at_ms=now_ms())
     return done
 
 
@@ -144,12 +143,11 @@ def restore_query(
         FlinkstyleError: ``TARGET_OCCUPIED`` if the target holds another query, or Spark ran there since.
         SavepointDamagedError: If a file is missing or altered; the target stays sealed.
     """
-    known = _copied(precopied) if precopied is not None else {}
-    writer = _Writer(manifest, query, repository, target, threads, progress, known)
-    planned = _planned_content(manifest, query)
-    holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
-    with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
-        return _restore(writer, planned, complete=complete)
+    work = _Work.of(
+        manifest, query, repository, target, threads=threads, precopied=precopied, progress=progress
+    )
+    with _held(repository, [work], complete=complete):
+        return _restore([work], complete=complete)[0]
 
 
 def is_unfinished(target: ObjectStore) -> bool:
@@ -159,35 +157,117 @@ def is_unfinished(target: ObjectStore) -> bool:
     return any(target.read(f"offsets/{batch}").startswith(_SEAL.encode()) for batch in newest)
 
 
-def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Restored:
-    """Seal, remove, write, unseal."""
-    query, target = writer.query, writer.target
-    newest = query.batch_id + 1 if planned is not None else query.batch_id
-    listed = {info.key: info.size_bytes for info in target.list()}
-    _require_free(writer, listed, newest=newest)
-    last = f"offsets/{newest}"
-    kept = writer.equal_files(listed)
-    extra = listed.keys() - {entry.path for entry in query.files} - {last}
-    if complete and not extra and len(kept) == len(query.files) and _holds(writer, listed, last, planned):
-        return Restored(
-            complete=True, files_written=0, files_kept=len(kept), files_removed=0, bytes_written=0
-        )
-    writer.seal(last)
-    kept.discard(last)
-    missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
-    missing.sort(key=_write_order)
-    for path in _newest_log_last(extra):  # an older seal may be above the new one: delete it last
-        target.delete(path)
-    bytes_written = writer.write_all(missing)
+def _held(
+    repository: SavepointRepository, works: Sequence[_Work], *, complete: bool
+) -> AbstractContextManager[object]:
+    """Let no blob be freed while any of the queries is restored."""
+    to = ", ".join(work.writer.uri for work in works)
+    holder = f"the restore of {works[0].writer.manifest.savepoint_id} to {to}" if works else "a restore"
+    return hold_intent(repository, "restore" if complete else "precopy", holder=holder)
+
+
+def _restore(works: Sequence[_Work], *, complete: bool) -> list[Restored]:
+    """Look at all targets, seal all, write all, then unseal all; return what was done to each.
+
+    A script starts its queries one after the other: a target that still lacked its seal when a restore died
+    would begin anew at batch 0 beside others that go on.
+    """
+    by_place: dict[str, _Work] = {}
+    for work in works:
+        if (other := by_place.setdefault(work.writer.uri, work)) is not work:
+            name = other.writer.query.name
+            raise work.writer.occupied("a place of its own for each query", f"that it is query {name}'s")
+        work.look(complete=complete)
+    open_works = [work for work in works if not work.is_whole]
+    for work in open_works:
+        work.seal()
+    for work in open_works:
+        work.write()
     if complete:
-        bytes_written += writer.unseal(last, planned)
-    return Restored(
-        complete=complete,
-        files_written=len(missing) + complete,
-        files_kept=len(kept),
-        files_removed=len(extra),
-        bytes_written=bytes_written,
-    )
+        for work in open_works:
+            work.unseal()
+    return [work.restored(complete=complete) for work in works]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """What is to be done to one target."""
+
+    writer: _Writer
+    planned: bytes | None
+    """The newest offset log, if it is that of a planned batch: it is in no list of files."""
+    is_whole: bool = False
+    """Spark may start from it already."""
+    kept: set[str] = field(default_factory=set)
+    missing: list[FileEntry] = field(default_factory=list)
+    extra: set[str] = field(default_factory=set)
+    bytes_written: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        manifest: Manifest,
+        query: QuerySnapshot,
+        repository: SavepointRepository,
+        target: ObjectStore,
+        *,
+        threads: int = 8,
+        precopied: QuerySnapshot | None,
+        progress: Callable[[FileProgress], None],
+    ) -> _Work:
+        """Describe it; nothing is read from the target yet."""
+        known = _copied(precopied) if precopied is not None else {}
+        writer = _Writer(manifest, query, repository, target, threads, progress, known)
+        return cls(writer=writer, planned=_planned_content(manifest, query))
+
+    @property
+    def newest(self) -> int:
+        """The batch of the newest offset log, which is written last."""
+        batch = self.writer.query.batch_id
+        return batch + 1 if self.planned is not None else batch
+
+    @property
+    def last(self) -> str:
+        """The path of that log."""
+        return f"offsets/{self.newest}"
+
+    def look(self, *, complete: bool) -> None:
+        """Find what the target has; raises if it is not ours to write to."""
+        files, target = self.writer.query.files, self.writer.target
+        listed = {info.key: info.size_bytes for info in target.list()}
+        _require_free(self.writer, listed, newest=self.newest)
+        self.kept = self.writer.equal_files(listed)
+        self.extra = listed.keys() - {entry.path for entry in files} - {self.last}
+        equal = not self.extra and len(self.kept) == len(files)
+        self.is_whole = complete and equal and _holds(self.writer, listed, self.last, self.planned)
+
+    def seal(self) -> None:
+        """From here on every start of Spark fails."""
+        self.writer.seal(self.last)
+        self.kept.discard(self.last)
+
+    def write(self) -> None:
+        """Write what is missing, and remove what does not belong there."""
+        files = self.writer.query.files
+        self.missing = [entry for entry in files if entry.path not in self.kept and entry.path != self.last]
+        self.missing.sort(key=_write_order)
+        for path in _newest_log_last(self.extra):  # an older seal may be above the new one: delete it last
+            self.writer.target.delete(path)
+        self.bytes_written = self.writer.write_all(self.missing)
+
+    def unseal(self) -> None:
+        """Write the newest offset log."""
+        self.bytes_written += self.writer.unseal(self.last, self.planned)
+
+    def restored(self, *, complete: bool) -> Restored:
+        """Return what was done."""
+        return Restored(
+            complete=complete,
+            files_written=0 if self.is_whole else len(self.missing) + complete,
+            files_kept=len(self.kept),
+            files_removed=len(self.extra),
+            bytes_written=self.bytes_written,
+        )
 
 
 def _write_order(entry: FileEntry) -> tuple[bool, str, int]:

@@ -367,6 +367,71 @@ def test_each_query_carries_its_planned_batch_where_it_has_one(
         assert [name for name, target in targets.items() if target.head("offsets/3")] == expected
 
 
+class OfOneProcess(MemoryStore):
+    """A target of a process that dies after so many writes to all of its targets."""
+
+    def __init__(self, name: str, lives: list[int]) -> None:
+        super().__init__(name)
+        self.lives = lives
+
+    def write(self, key: str, data: bytes) -> str:
+        if not self.lives:
+            raise StoreUnavailableError.during("write", self.uri, "the process was killed")
+        self.lives.pop()
+        return super().write(key, data)
+
+
+def two_queries(repository: Repository, a_checkpoint: Make, take: Make) -> Manifest:
+    checkpoint = a_checkpoint()
+    checkpoint.plan(3)
+    manifest: Manifest = take(repository, checkpoint)
+    return replace(manifest, queries=(*manifest.queries, replace(manifest.queries[0], name="later")))
+
+
+def test_no_query_starts_anew_beside_another_where_a_restore_died(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    """A script starts its queries one after the other, and in a folder that is empty at batch 0."""
+    manifest = two_queries(repository, a_checkpoint, take)
+    wanted = {*(one.path for one in manifest.queries[0].files), "offsets/3"}
+    writes = 2 * (len(wanted) + 1)  # with a seal each
+    for at in range(2, writes):
+        lives = [1] * at
+        totals, later = OfOneProcess("totals", lives), OfOneProcess("later", lives)
+        targets = {"totals": totals, "later": later}
+        with pytest.raises(StoreUnavailableError):
+            restore_savepoint(manifest, repository, targets.__getitem__)
+        assert is_sealed(later)
+        assert is_sealed(totals) == (at < writes - 1)
+        assert is_sealed(totals) or contents(later).keys() == wanted, "only the seal is to be replaced"
+        lives += [1] * writes
+        restore_savepoint(manifest, repository, targets.__getitem__)
+        assert contents(totals) == contents(later)
+        assert not is_sealed(totals)
+
+
+def test_no_prune_gets_between_the_queries_of_a_restore(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    manifest = two_queries(repository, a_checkpoint, take)
+    held: list[str] = []
+    restore_savepoint(
+        manifest,
+        repository,
+        MemoryStore,
+        progress=lambda _: held.extend(info.key for info in repository.store.list("orders/takes/")),
+    )
+    assert len(held) > len(manifest.queries[0].files), "it was asked during both"
+    assert len(set(held)) == 1
+
+
+def test_two_queries_in_one_place_are_refused(repository: Repository, a_checkpoint: Make, take: Make):
+    manifest, target = two_queries(repository, a_checkpoint, take), MemoryStore()
+    with refuses(TARGET_OCCUPIED, match="it is query totals's"):
+        restore_savepoint(manifest, repository, lambda _: target)
+    assert contents(target) == {}
+
+
 def test_another_querys_checkpoint_is_refused_and_unchanged(
     repository: Repository, a_checkpoint: Make, take: Make
 ):
