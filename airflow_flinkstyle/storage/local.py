@@ -117,7 +117,9 @@ class LocalStore:
         try:
             for path, (_, data) in zip(places, files, strict=True):
                 with open(path, "xb", buffering=0) as file:  # noqa: PTH123 - a Path for each costs as much
-                    file.write(data)
+                    rest = memoryview(data)
+                    while rest:  # the last write before a disk is full may be short, and raises nothing
+                        rest = rest[file.write(rest) :]
                     _finish(file)
             with _locked(folder):
                 for path, place in places.items():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -87,6 +88,19 @@ def test_full_disk_is_retryable_and_leaves_nothing(tmp_path: Path, monkeypatch: 
         LocalStore(tmp_path).write("a", b"1")
     assert caught.value.retryable
     assert list(tmp_path.iterdir()) == []
+
+
+def test_write_that_the_disk_cuts_short_takes_no_name(tmp_path: Path):
+    """The write that meets the end of the space writes less, and raises nothing; the next one raises."""
+    store, limit = LocalStore(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    for write in (store.write, lambda key, data: store.write_many([(key, data)])):
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (160 << 10, limit[1]))
+            with pytest.raises(StoreUnavailableError):
+                write("folder/file", bytes(200_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_folder_without_permission_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
