@@ -320,9 +320,13 @@ class StreamingJobHook(BaseHook):
         return newest_summary(self.repository(job))
 
     def fresh_savepoint(self, job: str, max_age_s: float) -> Summary | None:
-        """Return the newest savepoint if it is at most ``max_age_s`` old."""
+        """Return the newest savepoint if it is at most ``max_age_s`` old, and not known to be damaged."""
+        from airflow_flinkstyle.savepoint.files.verified import damaged_records
+
         newest = self.newest_savepoint(job)
-        return newest if newest is not None and newest.is_at_most(max_age_s) else None
+        if newest is None or not newest.is_at_most(max_age_s):
+            return None
+        return newest if newest.savepoint_id not in damaged_records(self.repository(job)) else None
 
     def savepoint_url(self, job: str, savepoint_id: str) -> str | NoUrl:
         """Return the address of a savepoint's manifest for the extra link, or why there is none."""

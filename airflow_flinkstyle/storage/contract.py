@@ -241,6 +241,9 @@ def _copies(store: ObjectStore, prefix: str) -> None:
     copy(found, f"{prefix}/b")
     store.delete(source)
     _expect("a copy after its source was deleted", b"content", store.read(f"{prefix}/b"))
+    store.write(source, b"changed")
+    stale = _raised(lambda: copy(found, f"{prefix}/c"))
+    _expect("a copy of an object that has changed since it was listed", ObjectChangedError.__name__, stale)
 
 
 def _compares_uploads(store: ObjectStore, prefix: str) -> None:

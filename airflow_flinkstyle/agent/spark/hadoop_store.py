@@ -100,7 +100,13 @@ class HadoopStore:
         return None if status.isDirectory() else _info(key, status)
 
     def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """Return the content or a range of it; raises ``ObjectMissingError``."""
+        """Return the content or a range of it; raises ``ObjectMissingError``.
+
+        All of it is what one opened stream has: by the size that the name node gave before, a longer file
+        that Spark renames over it meanwhile would be cut at the length of the one before.
+        """
+        if start == 0 and length is None:
+            return self._read_to_the_end(key)
         found = self.head(key)
         if found is None:
             raise ObjectMissingError.at(self.uri, key)
@@ -113,6 +119,14 @@ class HadoopStore:
             try:
                 stream.seek(start)
                 return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, wanted))
+            finally:
+                stream.close()
+
+    def _read_to_the_end(self, key: str) -> bytes:
+        with self._translated("read", key):
+            stream = self._files.open(self._path(checked_key(key)))
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
             finally:
                 stream.close()
 

@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.stopped.offline_lock import hold_offline, is_own, l
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.verified import damaged_records
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint, newest_summary
 
@@ -75,7 +76,7 @@ def take_stopped(
 
 
 def savepoint_at_rest(runs: JobView) -> Summary | None:
-    """Return the newest savepoint if the job stopped exactly there; None if it runs, or stopped elsewhere."""
+    """Return the newest savepoint if the job stopped exactly there, and no check has found it damaged."""
     status, newest = runs.status(), newest_summary(runs.repository)
     home = runs.board.binding_home()
     if home is not None and home.state != "leaving":
@@ -86,7 +87,8 @@ def savepoint_at_rest(runs: JobView) -> Summary | None:
     by_caller = None
     if claim_key.startswith(prefix):
         by_caller = new_savepoint_id(runs.board.job, claim_key.removeprefix(prefix))
-    return newest if newest.savepoint_id in (status.heartbeat.savepoint_id, by_caller) else None
+    is_there = newest.savepoint_id in (status.heartbeat.savepoint_id, by_caller)
+    return newest if is_there and newest.savepoint_id not in damaged_records(runs.repository) else None
 
 
 def _of_plain_spark(runs: JobView, home: Home) -> FlinkstyleError:

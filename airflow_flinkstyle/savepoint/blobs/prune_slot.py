@@ -103,7 +103,7 @@ def free_slot(repository: SavepointRepository, taken: LeasedRecord[PruneSlot]) -
 def condemned_blobs(repository: SavepointRepository) -> frozenset[str]:
     """Return the blobs that a prune may still delete, or that may be damaged."""
     folder = f"{repository.job}/condemned/"
-    lists = (_condemned(repository, info.key) for info in repository.store.list(folder))
+    lists = (read_condemned(repository, info.key) for info in repository.store.list(folder))
     return frozenset(blob for found in lists if found is not None for blob in found.blobs)
 
 
@@ -120,11 +120,12 @@ def condemned_key(repository: SavepointRepository, prune_id: str) -> str:
 def _end_disposals(repository: SavepointRepository, prune_ids: Sequence[str]) -> None:
     """Dispose of the savepoints of which prunes that were given up may still delete manifests and blobs."""
     for prune_id in prune_ids:
-        condemned = _condemned(repository, condemned_key(repository, prune_id))
+        condemned = read_condemned(repository, condemned_key(repository, prune_id))
         for savepoint_id in condemned.savepoints if condemned is not None else ():
             repository.dispose_with_tombstone(savepoint_id, "a prune that was given up was disposing of it")
 
 
-def _condemned(repository: SavepointRepository, key: str) -> Condemned | None:
+def read_condemned(repository: SavepointRepository, key: str) -> Condemned | None:
+    """Return one list; None if there is none under that key."""
     found = repository.store.get(key)
     return parse_stored(Condemned, repository, key, found.data) if found is not None else None

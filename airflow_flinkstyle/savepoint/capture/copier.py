@@ -22,7 +22,7 @@ from airflow_flinkstyle.grouping import groups_within
 from airflow_flinkstyle.savepoint.blobs.packing import PACK_BYTES, SmallFile, put_pack, worn_packs
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
 from airflow_flinkstyle.savepoint.manifest import FileEntry
-from airflow_flinkstyle.storage.errors import ObjectMissingError
+from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -289,7 +289,11 @@ class FileCopier:
         self.uploaded(blob)
         digest = server_copy(info, self.repository.place(blob)[1]).digest
         if digest is None:  # the service reports none: read the file once
-            digest = f"sha256:{self.repository.digest_of(blob)[0]}"
+            sha256, found_bytes = self.repository.digest_of(blob)
+            if found_bytes != info.size_bytes:
+                what = f"it sent {found_bytes} of {info.size_bytes} bytes"
+                raise StoreUnavailableError.during(f"read {blob}", self.repository.uri, what)
+            digest = f"sha256:{sha256}"
         self._stored[blob] = info.size_bytes
         return FileEntry(path=info.key, size_bytes=info.size_bytes, blob=blob, digest=digest)
 

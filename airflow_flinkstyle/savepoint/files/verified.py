@@ -16,10 +16,11 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.notes import note_key, read_notes
-from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned, condemned_key
+from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned, condemned_key, read_condemned
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.transfer import ignore
 from airflow_flinkstyle.savepoint.files.verify import Level, verify_savepoint
+from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class DamagedRecord(Record):
 
 
 def record_verified(repository: SavepointRepository, verified: Verified, *, at_ms: int) -> None:
-    """Record that a savepoint passed a check."""
+    """Record that a savepoint passed a check, whatever an earlier one has found."""
     record = VerifiedRecord(level=verified.level, at_ms=at_ms)
     repository.store.write(note_key(repository, _PASSED, verified.savepoint_id), record.to_bytes())
     key = note_key(repository, _FAILED, verified.savepoint_id)
@@ -99,7 +100,8 @@ def check_savepoint(
 
     Raises:
         SavepointMissingError: If there is none of that id.
-        SavepointDamagedError: If it is not whole; it no longer counts as verified.
+        SavepointDamagedError: If it is not whole; it no longer counts as verified. Also if a full check has
+            found so, and this one would not see it.
     """
     with hold_intent(repository, "verify", holder=by):
         try:
@@ -109,8 +111,20 @@ def check_savepoint(
             record_damaged(repository, savepoint_id, level, error.first)
             _distrust(repository, savepoint_id, error.altered, level, by=by)
             raise
+        if level != "full":
+            _require_no_full_finding(repository, savepoint_id)
         record_verified(repository, verified, at_ms=now_ms())
         return verified
+
+
+def _require_no_full_finding(repository: SavepointRepository, savepoint_id: str) -> None:
+    key = note_key(repository, _FAILED, savepoint_id)
+    noted = repository.store.get(key)
+    failed = parse_stored(DamagedRecord, repository, key, noted.data) if noted is not None else None
+    if failed is not None and failed.found is not None and failed.level == "full":
+        error = SavepointDamagedError.of(savepoint_id, [failed.found], state_after="Nothing has changed.")
+        remedy = "Only a full check sees whether it is whole again; else take another savepoint."
+        raise error.rephrased(remedy=remedy)
 
 
 def _distrust(
@@ -143,8 +157,10 @@ def distrust_packs(
     Other savepoints that need more of them no longer count as verified: the packs have their sizes again, so
     only a full check would find the damage.
     """
-    listed = Condemned(holder=by, savepoints=(), blobs=tuple(sorted(packs)))
-    repository.store.write(condemned_key(repository, f"mended-{mended.savepoint_id}"), listed.to_bytes())
+    key = condemned_key(repository, f"mended-{mended.savepoint_id}")
+    before = read_condemned(repository, key)  # of an earlier import, which mended another pack
+    blobs = sorted({*packs, *(before.blobs if before is not None else ())})
+    repository.store.write(key, Condemned(holder=by, savepoints=(), blobs=tuple(blobs)).to_bytes())
     for manifest in repository.each():
         lost = [place for place in manifest.contents.keys() - mended.contents.keys() if place[0] in packs]
         if lost:

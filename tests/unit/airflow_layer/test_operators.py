@@ -23,7 +23,9 @@ from airflow_flinkstyle.operators import (
     StopStreamingJobOperator,
     TakeSavepointOperator,
     UpgradeStreamingJobOperator,
+    VerifySavepointOperator,
 )
+from airflow_flinkstyle.savepoint.files.verified import record_damaged
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from testbed.waiting import PATIENCE_S
 from tests.airflow_names import TaskDeferred
@@ -321,6 +323,19 @@ def test_rotation_saves_a_job_that_has_stopped_once(world: World):
     assert rotate("6") != at_rest, "a job that runs is saved each time"
     of_the_stop = stop(world).execute(a_context("stop", run_id="7"))["savepoint_id"]
     assert rotate("8") == of_the_stop
+
+
+def test_rotation_saves_a_stopped_job_anew_whose_savepoint_is_damaged(world: World):
+    world.start()
+    damaged = stop(world).execute(a_context("stop", run_id="1"))["savepoint_id"]
+    record_damaged(world.repository, damaged, "full", "a file was altered")
+    with pytest.raises(AirflowException, match="a file was altered"):
+        VerifySavepointOperator(task_id="verify", job=world.job, savepoint_id=damaged).execute(
+            a_context("verify")
+        )
+    taken = take(world, unless_saved=True).execute(a_context("take", run_id="2"))
+    assert taken != damaged
+    assert take(world, unless_saved=True).execute(a_context("take", run_id="3")) == taken
 
 
 def test_savepoint_of_a_stopped_job_is_taken_by_the_task_itself(

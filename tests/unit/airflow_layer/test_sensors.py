@@ -9,6 +9,7 @@ from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, Airf
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.operators import StartStreamingJobOperator
+from airflow_flinkstyle.savepoint.files.verified import record_damaged
 from airflow_flinkstyle.sensors import (
     SavepointFreshnessSensor,
     StreamingJobEndSensor,
@@ -118,6 +119,9 @@ def test_fresh_savepoint_is_found_and_an_old_one_is_not(world: World):
     client = world.start()
     pending, _ = client.requests.wait(client.requests.request_savepoint("key"), timeout_s=10)
     assert fresh(world, max_age_s=60).execute(a_context()) == pending.savepoint_id
+    record_damaged(world.repository, pending.savepoint_id, "full", "a file was altered")
+    with pytest.raises(AirflowSensorTimeout):
+        fresh(world, max_age_s=60, timeout=0.1).execute(a_context())
     with pytest.raises(AirflowSensorTimeout):
         fresh(world, max_age_s=0, timeout=0.1).execute(a_context())
     with pytest.raises(TaskDeferred):

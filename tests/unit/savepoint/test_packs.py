@@ -15,6 +15,7 @@ import pytest
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.packing import SmallFile, put_pack, worn_packs
+from airflow_flinkstyle.savepoint.blobs.prune_slot import condemned_blobs
 from airflow_flinkstyle.savepoint.diff import diff_savepoints
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointDamagedError
 from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
@@ -22,7 +23,7 @@ from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.files.transfer import each_window
-from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged_records
+from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged_records, distrust_packs
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import FileEntry
 from airflow_flinkstyle.savepoint.repository.packs import read_packed
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.files.verify import Level
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.storage.base import ObjectStore, Versioned
     from tests.unit.savepoint.conftest import Checkpoint
 
     Make = Callable[..., Any]
@@ -571,3 +572,39 @@ def test_ranges_far_apart_are_read_apart_and_near_ones_together():
     found = read_packed(repository, [entry(1 << 20), entry(0), entry(20)])
     assert repository.store.asked["read"] == 2
     assert found == {("packs/x", offset, 10): bytes(10) for offset in (0, 20, 1 << 20)}
+
+
+class Beside(MemoryStore):
+    """A store where somebody else writes to a pack between a read of it and the next write."""
+
+    theirs: bytes = b""
+
+    def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
+        found = super().get(key, unless=unless)
+        if "/blobs/" in key and self.theirs:
+            self.write(key, self.theirs)
+            self.theirs = b""
+        return found
+
+
+def test_imports_that_mend_one_pack_at_once_keep_what_each_has_put_back(checkpoint: Checkpoint, take: Make):
+    store = Beside()
+    repository, folder = Repository(store, "orders"), MemoryStore()
+    packed = take(repository, checkpoint, packed_below_bytes=BELOW)
+    checkpoint.store.write("sources/0/1", b"changed" * 10)
+    take(repository, checkpoint, "sp-2", previous=packed, packed_below_bytes=BELOW)
+    export_savepoint(repository, "sp-2", folder)
+    whole = store.read(pack_key(packed))
+    store.delete(pack_key(packed))
+    store.theirs = whole  # the import of sp-1, which puts all of it back
+    import_savepoint(folder, repository)
+    assert store.read(pack_key(packed)) == whole
+    verify_savepoint(packed, repository, level="full")
+
+
+def test_second_mend_for_a_savepoint_lets_nobody_rely_on_the_first_ones_pack(
+    repository: Repository, packed: Manifest
+):
+    for pack in ("packs/a", "packs/b"):
+        distrust_packs(repository, packed, [pack], by="an import")
+    assert condemned_blobs(repository) >= {"packs/a", "packs/b"}

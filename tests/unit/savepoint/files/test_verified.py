@@ -9,6 +9,8 @@ import pytest
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.prune import prune
 from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -43,3 +45,42 @@ def test_altered_file_is_stored_again_by_the_next_savepoint_and_distrusted_in_ot
     assert third.queries[0].file(entry.path).blob == f"{entry.blob}.1"
     others = {e.path: e.blob for e in second.queries[0].files if e.blob != entry.blob}
     assert others.items() <= {e.path: e.blob for e in third.queries[0].files}.items()
+
+
+def test_quick_check_takes_back_nothing_that_a_full_one_has_found(a_checkpoint: Make, take: Make):
+    """The only whole savepoint would go: a policy keeps the newest one that counts as good."""
+    repository = SavepointRepository(MemoryStore(), "orders")
+    checkpoint = a_checkpoint()
+    whole = take(repository, checkpoint, "sp-1", packed_below_bytes=0, taken_at_ms=1)
+    checkpoint.commit()
+    altered = take(repository, checkpoint, "sp-2", packed_below_bytes=0, taken_at_ms=2)
+    check_savepoint(repository, "sp-1", level="quick", by="test")
+    new = sorted(altered.blobs.keys() - whole.blobs.keys())
+    entry = next(one for one in altered.queries[0].files if one.blob in new and one.path.endswith(".sst"))
+    good = repository.store.read(f"orders/blobs/{entry.blob}")
+    repository.store.write(f"orders/blobs/{entry.blob}", b"X" * entry.size_bytes)
+    with pytest.raises(SavepointDamagedError, match="was altered"):
+        check_savepoint(repository, "sp-2", level="full", by="test")
+
+    with pytest.raises(SavepointDamagedError, match=r"was altered.*Only a full check"):
+        check_savepoint(repository, "sp-2", level="quick", by="test")
+    assert verified_records(repository).keys() == {"sp-1"}
+    assert prune(repository, RetentionPolicy(max_count=1), in_use=dict, holder="test").plan.disposed == ()
+
+    repository.store.write(f"orders/blobs/{entry.blob}", good)
+    check_savepoint(repository, "sp-2", level="full", by="test")
+    check_savepoint(repository, "sp-2", level="quick", by="test")
+    assert verified_records(repository).keys() == {"sp-1", "sp-2"}
+
+
+def test_quick_check_takes_back_what_a_quick_one_has_found(a_checkpoint: Make, take: Make):
+    repository = SavepointRepository(MemoryStore(), "orders")
+    manifest = take(repository, a_checkpoint(), "sp-1", packed_below_bytes=0)
+    key = f"orders/blobs/{manifest.queries[0].files[0].blob}"
+    good = repository.store.read(key)
+    repository.store.delete(key)
+    with pytest.raises(SavepointDamagedError):
+        check_savepoint(repository, "sp-1", level="quick", by="test")
+    repository.store.write(key, good)
+    check_savepoint(repository, "sp-1", level="quick", by="test")
+    assert damaged_records(repository) == {}
