@@ -21,6 +21,7 @@ from airflow_flinkstyle.jobs.cutover.context import CutoverContext, late
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.errors import ROLLED_BACK, CheckpointWrittenError, DriverFailedError
 from airflow_flinkstyle.jobs.journal import is_last
+from airflow_flinkstyle.jobs.start.home import from_home
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint, plan_savepoint
 from airflow_flinkstyle.jobs.upgrade.health import await_first
 
@@ -300,9 +301,9 @@ class RunningAdoption(CutoverContext):
         self.journal.check()
         new, origin = self.generation("new"), FromSavepoint(savepoint_id=manifest.savepoint_id)
         if self.client.view.board.takeover_order(new) is None:
-            self.client.starts.order_takeover(
-                new, plan_savepoint(self.client.view, origin, self.next_key).order
-            )
+            from_home(self.client.view, origin)  # a try before this one may have adopted, and died
+            plan = plan_savepoint(self.client.view, origin, self.next_key)
+            self.client.starts.order_takeover(new, plan.order)
         return {"generation": new}
 
     def _await_takeover(self) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import Home, OutsideCheckpoint
+    from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,29 @@ def from_home(runs: JobView, origin: Origin) -> Origin:
         state_after="Nothing was started.",
         remedy=f"Stop it there, then adopt it: flinkstyle job adopt --job {runs.board.job} {again}.",
     )
+
+
+def order_stands(runs: JobView, generation: Generation, origin: Origin) -> bool:
+    """Return whether a start that was ordered, and that no driver has begun, would be ordered so again.
+
+    Between the order and a retry the old job may have run on, and have been adopted once more.
+
+    Raises:
+        JobError, RewindError: As ``from_home``.
+    """
+    order = runs.board.takeover_order(generation)
+    if order is None or runs.board.binding_home() is None:
+        return True
+    wanted = from_home(runs, origin)
+    is_the_same = not isinstance(wanted, FromSavepoint) or wanted.savepoint_id == order.savepoint_id
+    return is_the_same or order.rewind != "continue"
+
+
+def require_order_stands(runs: JobView, generation: Generation) -> None:
+    """Require the same where only the order is known; raises as ``from_home``."""
+    order = runs.board.takeover_order(generation)
+    if order is not None and order.savepoint_id is not None:
+        order_stands(runs, generation, FromSavepoint(savepoint_id=order.savepoint_id, rewind=order.rewind))
 
 
 def _adopted(runs: JobView, home: Home, origin: Origin) -> Origin:

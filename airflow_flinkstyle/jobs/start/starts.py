@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.jobs.request_slot import key_of_kill, request_for
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.start import choice, origins, same_driver
+from airflow_flinkstyle.jobs.start.home import order_stands
 from airflow_flinkstyle.jobs.start.tables import write_tables_to_restore
 from airflow_flinkstyle.jobs.status import (
     Dead,
@@ -108,6 +109,9 @@ class JobStarts:
         generation = self._own_start(claim_key, spec, target, again=again)
         if generation is not None:
             self._require_newest(generation, claim_key)
+            if not order_stands(self.view, generation, origin or origins.LastState()):
+                log.warning("The job was adopted again since generation %d was ordered to begin", generation)
+                generation = None
         if generation is None or self.view.board.takeover_order(generation) is None:
             before = self._last_number()  # a generation claimed after this outdates the plan
             ended = self._require_stopped(claim_key)
