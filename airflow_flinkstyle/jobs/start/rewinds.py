@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.home import Home
     from airflow_flinkstyle.protocol.line import Line, Turn
     from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
@@ -185,7 +186,8 @@ def unused_from(board: JobBoard, manifest: Manifest, rewind: Rewind) -> dict[str
     """Return, for each query, a number above every batch that a run of the job may have had.
 
     None where the records cannot tell: the savepoint to go back to is of a lineage that no run of this job
-    had, so it ran under another job or root; or the last heartbeat of a run that had the query is lost.
+    had, so it ran under another job or root; or the last heartbeat of a run that had the query is lost; or
+    plain Spark has the query, and counts on where nobody records it.
     With ``continue``, a query that no run has named is left out: a driver names one before its first batch.
 
     Args:
@@ -196,18 +198,29 @@ def unused_from(board: JobBoard, manifest: Manifest, rewind: Rewind) -> dict[str
     runs = _recorded_runs(board)
     named = {name for run in runs for name in run.heartbeat.queries}
     back_to = {} if rewind == "continue" else {query.name: query for query in manifest.queries}
-    return {name: _above_all(name, back_to.get(name), runs) for name in sorted(named | back_to.keys())}
+    slot = board.home()
+    home = slot.value if slot is not None else None
+    return {name: _above_all(name, back_to.get(name), runs, home) for name in sorted(named | back_to.keys())}
 
 
-def _above_all(name: str, saved: QuerySnapshot | None, runs: Sequence[_RecordedRun]) -> int | None:
+def _above_all(
+    name: str, saved: QuerySnapshot | None, runs: Sequence[_RecordedRun], home: Home | None
+) -> int | None:
+    outside = home.checkpoints.get(name) if home is not None else None
+    if home is not None and outside is not None and home.state in ("watched", "left"):
+        return None
     statuses = [run.status_of(name) for run in runs]
     first = next((index for index, status in enumerate(statuses) if status is not None), len(runs))
     if any(run.has_lost(name) for run in runs[first:]):
         return None
     own_ids = {status.query_id for status in statuses if status is not None}
+    numbers = [run.newest(name) for run in runs]
+    if outside is not None:
+        own_ids.add(outside.query_id)
+        numbers.append(outside.batch_id + outside.planned)
     if saved is not None and saved.query_id not in own_ids:
         return None
-    newest = max(run.newest(name) for run in runs)
+    newest = max(numbers)
     if saved is not None:
         newest = max(newest, saved.batch_id)
     return newest + (1 if all(run.is_exact for run in runs) else UNSEEN_BATCHES)

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.start.rewinds import UNSEEN_BATCHES, unused_from
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.home import Home, OutsideCheckpoint
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks
 from airflow_flinkstyle.protocol.records import Claim, Heartbeat, TakeoverOrder
@@ -19,6 +20,7 @@ from testbed.memory_store import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.protocol.home import HomeState
     from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.types import Rewind
 
@@ -150,3 +152,26 @@ def test_nothing_is_said_if_the_words_of_a_run_that_may_have_had_the_query_are_l
     assert before_the_query_was_there.number() == 10
     without_the_query = Runs().add("closed", 9).add("closed", None)
     assert without_the_query.number() == 10
+
+
+def of_plain_spark(runs: Runs, state: HomeState, batch: int, *, planned: bool = False) -> Runs:
+    """Say where plain Spark has, or had, the query."""
+    outside = OutsideCheckpoint(location="x", query_id="q-1", batch_id=BatchId(batch), planned=planned)
+    home = Home(
+        state=state, checkpoints={"totals": outside}, savepoint_id="sp-2", after=None, by="ann", at_ms=1
+    )  # fmt: skip
+    runs.board.put_home(home, seen=None)
+    return runs
+
+
+def test_batches_that_plain_spark_ran_until_the_adoption_count_as_used():
+    """A function that remembers ids has seen them, and would leave out what a rewind writes under them."""
+    assert of_plain_spark(Runs().add("closed", 9), "adopted", 500).number() == 501
+    assert of_plain_spark(Runs().add("closed", 9), "adopted", 500, planned=True).number() == 502
+    assert of_plain_spark(Runs().add("closed", 900), "adopted", 500).number() == 901
+    assert of_plain_spark(Runs(), "adopted", 500).number() == 501, "no run of this package yet"
+
+
+@pytest.mark.parametrize("state", ["left", "watched"])
+def test_nothing_is_said_of_a_query_that_plain_spark_has(state: HomeState):
+    assert of_plain_spark(Runs().add("closed", 9), state, 9).number() is None
