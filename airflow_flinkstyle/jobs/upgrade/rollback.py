@@ -61,12 +61,14 @@ class FailedVersion:
         ran_on = {name: batch for name, batch in self.committed.items() if batch > began.get(name, -1)}
         if ran_on:
             return f"batches {ran_on} were committed"
+        # Of any query: the old version then starts from the savepoint itself, without planned batches.
+        is_repartitioned = any(began[name] != query.batch_id for name, query in saved.items())
         for name in sorted(self.planned.keys() & saved.keys()):
             batch, _ = self.planned[name]
-            if began[name] != saved[name].batch_id:
+            if is_repartitioned:
                 return (
                     f"batch {batch} of query {name} was planned behind a repartition: a part of it may be "
-                    f"written, and the old version would write the same records as batch {batch - 1}"
+                    "written, and the old version would plan other records for it"
                 )
             if cluster := _moved_to(saved[name].sinks, self.last_status[name].sinks):
                 moved = f"a transactional sink of query {name} moved before batch {batch}"

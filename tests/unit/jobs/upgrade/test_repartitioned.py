@@ -86,3 +86,15 @@ def test_batch_that_was_planned_behind_a_repartition_is_not_written_under_anothe
     why = failed(committed=8, planned=9).why_no_rollback(SAVED, {"a": 8})
     assert why is not None
     assert "batch 9 of query a was planned behind a repartition" in why
+
+
+def test_batch_of_another_query_is_not_planned_anew_where_one_begins_behind_a_repartition():
+    """The old version would start from the savepoint alone, and plan other records for that batch."""
+    both = replace(SAVED, queries=(*SAVED.queries, replace(SAVED.queries[0], name="b", query_id="qb")))
+    committed = {"a": BatchId(8), "b": BatchId(7)}
+    failed = FailedVersion(committed=committed, planned={"b": (BatchId(8), "v1\n{}\n{}")}, last_status={})
+    why = failed.why_no_rollback(both, {"a": 8, "b": 7})
+    assert why is not None
+    assert "batch 8 of query b was planned behind a repartition" in why
+    quiet = FailedVersion(committed=committed, planned={}, last_status={})
+    assert quiet.why_no_rollback(both, {"a": 8, "b": 7}) is None
