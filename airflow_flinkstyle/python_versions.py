@@ -24,9 +24,11 @@ else:
 
 
 UTC: Final = timezone.utc
+SAFE_PATH: Final = ("-P",) if sys.version_info >= (3, 11) else ()
+"""For a Python that is started to run a module: the folder where it begins is not searched for modules."""
 _CHUNK_BYTES: Final = 1 << 18
 
-__all__ = ["UTC", "assert_never", "moment_of", "sha256_of"]
+__all__ = ["SAFE_PATH", "UTC", "assert_never", "moment_of", "sha256_of"]
 
 
 def moment_of(text: str) -> datetime:

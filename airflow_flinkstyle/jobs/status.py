@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import LEASE_CLOCK
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import (
+    BY_SUPERVISOR,
+    PREPARING_S,
+    Alive,
+    DriverPending,
+    DriverState,
+    Gone,
+    Unknown,
+)
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.wording import batch_words, counted, moment
 
@@ -157,8 +165,14 @@ class Run:
 
     @property
     def may_be_retried(self) -> bool:
-        """Whether it failed for a reason that may pass by itself."""
-        return self.heartbeat is not None and self.heartbeat.state == "failed" and self.heartbeat.transient
+        """Whether it failed for a reason that may pass by itself, or that the next submit may not meet.
+
+        A driver that a supervisor has started has the logins of an earlier one: passwords may have changed.
+        """
+        if self.heartbeat is None or self.heartbeat.state != "failed":
+            return False
+        by_supervisor = self.submit is not None and self.submit.key.startswith(BY_SUPERVISOR)
+        return self.heartbeat.transient or (by_supervisor and self.successor is None)
 
     @property
     def was_not_taken(self) -> bool:
@@ -229,7 +243,7 @@ class Run:
             case Gone():
                 return False
             case Alive():
-                return True
+                return self.stillness.still_s <= PREPARING_S
             case DriverPending():
                 return self.why_stuck is None
             case Unknown():

@@ -21,6 +21,8 @@ CLAIM: Final = "claim"
 SUCCEEDED: Final = "succeeded"
 """Key of a native id to end, added by a caller that starts the next driver under the same claim: a supervisor
 stays. It may have started the next one already, which would have none; else it sees that it is too late."""
+BY_SUPERVISOR: Final = "supervisor:"
+"""With this begins the key of a submit by a supervisor, which has what an earlier driver was started with."""
 OF_ANOTHER: Final = "what the records name is not known to be a driver of this run"
 
 

@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from airflow_flinkstyle.python_versions import SAFE_PATH
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -145,7 +147,17 @@ def _begin(archive: Path, submission: Submission, class_path: str) -> None:
         return
     nice = _NICE if shutil.which(_NICE[0]) else ()
     process = subprocess.Popen(  # noqa: S603 - this package's own module; no shell
-        (*nice, sys.executable, "-P", "-m", MODULE, str(draft), str(archive), submission.argv[0], class_path),
+        (
+            *nice,
+            sys.executable,
+            *SAFE_PATH,
+            "-m",
+            MODULE,
+            str(draft),
+            str(archive),
+            submission.argv[0],
+            class_path,
+        ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -41,6 +41,7 @@ from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver, require_agent
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started, recorded_start
+from airflow_flinkstyle.python_versions import SAFE_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -218,7 +219,7 @@ class DetachedDeployment:
             class_archives=self._class_archives,
         )
         path = Path(submission.log_path)
-        command = (sys.executable, "-P", "-m", SUPERVISOR, "--claim", option(submission.argv, "claim"))
+        command = (sys.executable, *SAFE_PATH, "-m", SUPERVISOR, "--claim", option(submission.argv, "claim"))
         try:
             with path.open("ab") as output:
                 _outliving(

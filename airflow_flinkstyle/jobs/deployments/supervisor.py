@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_flinkstyle.clock import CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.deployments.base import CLAIM, SUCCEEDED, Gone
+from airflow_flinkstyle.jobs.deployments.base import BY_SUPERVISOR, CLAIM, SUCCEEDED, Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment, Task, option
 from airflow_flinkstyle.patience import patiently
 from airflow_flinkstyle.protocol import signatures
@@ -81,7 +81,7 @@ class Supervisor:
         self._submission, self._native_id = submission, native_id
         self._generation, self._claim_id = Generation(int(option(argv, "generation"))), option(argv, "claim")
         self._number = int(option(argv, "submit"))
-        self._key = f"supervisor:{socket.gethostname()}:{secrets.token_hex(4)}"
+        self._key = f"{BY_SUPERVISOR}{socket.gethostname()}:{secrets.token_hex(4)}"
         """Tells its submits from those of another supervisor of this machine."""
         self._processes = [native_id]
         """All driver processes so far; each but the last has ended."""
@@ -107,13 +107,31 @@ class Supervisor:
                 self._restarts, self._batches = 0, last.batches()
             if self._restarts >= MOST_IN_A_ROW:
                 log.warning("No batch after %d restarts: the driver is left to watchers", self._restarts)
-                return False
+                break
             self._clock.sleep(min(FIRST_PAUSE_S * 2.0**self._restarts, MOST_PAUSE_S))
             self._restarts += 1
             self._patiently(partial(self._record_end, last))
             if self._submit_next():
                 return True
+        self._patiently(self._record_unheard)
         return False
+
+    def _record_unheard(self) -> None:
+        """Record the end of a newest driver that wrote no heartbeat: elsewhere it counts as one that starts.
+
+        This supervisor does not start it again: it cannot tell one that was killed from one that left since
+        an earlier driver lives.
+        """
+        submit, last = self._board.submit(self._generation), self._board.heartbeat(self._generation)
+        if submit is None or submit.value.number != self._number or submit.value.state in ("failed", "dead"):
+            return
+        if last is not None:
+            writer = self._board.incarnation(self._generation, last.value.incarnation)
+            if writer is None or writer.submit == 0 or writer.submit >= self._number:
+                return
+        if isinstance(self._patiently_end(), Gone):
+            detail = "it ended before its first heartbeat, as its supervisor saw"
+            self._record_result(replace(submit.value, state="dead", detail=detail), submit.version)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """Return what one call of the store returns, once the store answers.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.base import PREPARING_S
 from airflow_flinkstyle.jobs.errors import (
     JOB_UNKNOWN,
     STEP_TIMEOUT,
@@ -34,6 +35,7 @@ from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from testbed.refusals import refuses
+from tests.unit.clocks import SleptClock
 from tests.unit.jobs.drivers import written_by
 
 if TYPE_CHECKING:
@@ -72,6 +74,29 @@ def test_second_start_while_one_runs_is_refused_and_names_the_holder(world: Worl
     with pytest.raises(JobRunningError, match=r"generation 1 \(start\) is running"):
         client.starts.start(world.spec(), world.target(), claim_key="other")
     assert client.view.board.generations() == [1]
+
+
+def test_driver_that_hangs_before_its_first_heartbeat_is_ended_and_started_again_after_half_an_hour(
+    world: World, mood: type[Mood]
+):
+    """It downloads packages from a server that stalls, or reads a mount that hangs: no watchdog runs yet."""
+    client = world.start()
+    world.kill(1)
+    world.moods["v1.py"] = mood(finds_no_room=True)
+    client.drivers.ensure_running()
+    clock = SleptClock()
+    client.view.sightings = Sightings(clock)
+    assert isinstance(client.view.status(), Starting)
+    clock.sleep(PREPARING_S - 1)
+    assert isinstance(client.drivers.ensure_running(), Starting)
+    assert len(world.drivers) == 2
+    clock.sleep(2)
+    assert isinstance(client.view.status(), Dead)
+    del world.moods["v1.py"]
+    client.drivers.ensure_running()
+    assert world.drivers[2].killed.is_set()
+    client.drivers.wait_running(1, timeout_s=10)
+    world.judge()
 
 
 def test_second_start_while_one_is_coming_up_is_refused(world: World, mood: type[Mood]):

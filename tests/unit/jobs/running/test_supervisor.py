@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from airflow_flinkstyle.clock import CLOCK
+from airflow_flinkstyle.jobs import relaunch
 from airflow_flinkstyle.jobs.deployments.base import SUCCEEDED, Alive, Gone, Submission, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import SUPERVISOR, DetachedDeployment, Task
 from airflow_flinkstyle.jobs.deployments.supervisor import MOST_IN_A_ROW, Supervisor, await_end
-from airflow_flinkstyle.jobs.errors import NotTakenError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTakenError
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
-from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, Starting
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, Sightings, Starting
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started, recorded_start
 from airflow_flinkstyle.types import Generation
@@ -224,6 +225,52 @@ def test_caller_that_starts_the_driver_again_says_so_and_one_that_ends_it_does_n
     ended.clear()
     client.drivers.end_driver(Generation(1))
     assert set(ended) == {False}
+
+
+def test_driver_that_dies_before_its_first_heartbeat_is_known_to_have_ended_on_other_hosts(
+    world: World, client: JobClient, mood: type[Mood], monkeypatch: pytest.MonkeyPatch
+):
+    """There nobody sees its process, and would wait for minutes."""
+    world.kill(1)
+    world.moods["v1.py"] = mood(finds_no_room=True)
+    client.drivers.ensure_running()
+    supervisor = supervisor_of(world)
+    world.drivers[2].killed.set()
+    monkeypatch.setattr(world, "state", lambda _: Unknown("it was started on another host"))
+    assert not supervisor.restart()
+    assert client.view.board.submit(1).value.state == "dead"
+    client.view.sightings = Sightings(clock := SleptClock())
+    client.view.status()
+    clock.sleep(LEASE_S + 1)
+    assert isinstance(client.view.status(), Dead)
+    del world.moods["v1.py"]
+    client.drivers.ensure_running()
+    client.drivers.wait_running(1, timeout_s=20)
+    world.judge()
+
+
+def test_driver_that_a_supervisor_started_with_an_old_login_is_started_once_more_by_a_caller(
+    world: World, client: JobClient, mood: type[Mood], monkeypatch: pytest.MonkeyPatch
+):
+    """A supervisor has what the first driver was started with; a caller reads the logins again."""
+    monkeypatch.setattr(relaunch, "RETRY_S", 0.01)
+    supervisor = supervisor_of(world)
+    world.kill(1)
+    world.moods["v1.py"] = mood(fails_guard=True)
+    assert supervisor.restart()
+    world.until(lambda: isinstance(client.view.status(), Failed))
+    del world.moods["v1.py"]
+    assert isinstance(client.drivers.ensure_running(), Starting)
+    client.drivers.wait_running(1, timeout_s=20)
+    world.kill(1)
+    supervisor = supervisor_of(world)
+    world.moods["v1.py"] = mood(fails_guard=True)
+    assert supervisor.restart()
+    world.until(lambda: isinstance(client.view.status(), Failed))
+    client.drivers.ensure_running()
+    world.until(lambda: len(world.drivers) == 5 and isinstance(client.view.status(), Failed))
+    with pytest.raises(DriverFailedError, match="CLUSTER_MISMATCH"):
+        client.drivers.ensure_running()
 
 
 # --- as a process ---------------------------------------------------------------------------------
