@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.store_threads import StoreThreads
 from airflow_flinkstyle.jobs.relaunch import retry_pause_s
 from airflow_flinkstyle.jobs.rounds import QUIET_S, Rounds
-from airflow_flinkstyle.jobs.start.home import require_old_job_ended
+from airflow_flinkstyle.jobs.start.home import require_old_job_ended, require_order_stands
 from airflow_flinkstyle.jobs.status import (
     OF_THIS_PROCESS,
     RETRY_FOR_S,
+    Dead,
+    Failed,
     NeverStarted,
     Running,
     Starting,
@@ -224,7 +227,10 @@ class WatchedRoot:
             rounds.is_silent(job, certain_in_s=2 * waits_s)
         else:
             last_beat = (run.heartbeat.incarnation, run.heartbeat.beat) if run.heartbeat is not None else ()
-            mark = f"{type(status).__name__} {run.generation} {run.submit_number} {last_beat}"
+            # Each try for the same reason has a number of its own, and is no other fault.
+            is_refused = run.submit is not None and run.submit.state == "failed"
+            submit = run.submit.detail if run.submit is not None and is_refused else run.submit_number
+            mark = f"{type(status).__name__} {run.generation} {submit} {last_beat}"
             return InNeed(mark=mark, seen=client.view.sightings.as_json(run.claim.claim_id))
         return None
 
@@ -273,6 +279,11 @@ def _waits_s(client: JobClient, run: Run) -> float:
         client.view.clock.now_ms()
     )
     return retry_pause_s(run) - run.silence.still_s if is_to_wait else 0.0
+
+
+def _may_pass(error: FlinkstyleError) -> bool:
+    """Return whether the next round may succeed; Airflow calls a connection missing while it cannot ask."""
+    return error.retryable or isinstance(error, ConnectionMissingError)
 
 
 def _mark(error: FlinkstyleError) -> str:
@@ -325,6 +336,8 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
     if stays_down(before):
         require_old_job_ended(client.view, f"This one does not run: {describe_status(before)}.")
         return before, None
+    if isinstance(before, (Dead, Failed)):
+        require_order_stands(client.view, before.run.generation)
     status = hook.look_after(job)
     require_old_job_ended(client.view, f"This one runs too: {describe_status(status)}.")
     newest = hook.newest_savepoint(job)
@@ -363,7 +376,7 @@ def keep_all_up(
             log.warning("Job %s was not finished within %g s: the next round inspects it", job, PATIENCE_S)
             continue
         error = future.exception()
-        if isinstance(error, FlinkstyleError) and error.retryable and job not in lasting:
+        if isinstance(error, FlinkstyleError) and _may_pass(error) and job not in lasting:
             log.warning("Job %s is inspected again in the next round: %s", job, error)
         elif isinstance(error, FlinkstyleError):
             errors[job] = error

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from airflow_flinkstyle.dags import watch_dag
 from airflow_flinkstyle.hooks import watching
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
+from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.watching import WatchedRoot
 from airflow_flinkstyle.jobs import rounds
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 from airflow_flinkstyle.jobs.deployments.base import Unknown
-from airflow_flinkstyle.jobs.errors import ClusterLoginError
+from airflow_flinkstyle.jobs.errors import ClusterLoginError, DriverFailedError
 from airflow_flinkstyle.jobs.spec import JobSpec
 from airflow_flinkstyle.jobs.status import OF_THIS_PROCESS, Closed, Failed, Running, Sightings
 from airflow_flinkstyle.operators import WatchJobsOperator
@@ -158,6 +159,41 @@ def test_driver_that_failed_for_good_is_told_once_and_not_started(world: World, 
     submits = world.board.newest_submit(1)
     assert watch(operator(world, for_s=1.0), context) == [told]
     assert world.board.newest_submit(1) == submits
+
+
+def test_driver_that_cannot_be_started_for_good_is_tried_and_told_once_an_hour(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Each try has a submit of its own, which is no other fault."""
+
+    def refuse(_: object) -> NoReturn:
+        raise DriverFailedError("Spark was expected in /opt/spark, found nothing.", "Nothing.", "Install it.")
+
+    world.start()
+    world.kill(1)
+    monkeypatch.setattr(world, "submit", refuse)
+    context = a_context("watch")
+    (told,) = watch(operator(world), context) or [{}]
+    assert "/opt/spark" in told["failure"]["block"]
+    submits = world.board.newest_submit(1)
+    (again,) = watch(operator(world, for_s=1.0), context) or [{}]
+    assert again["failure"] == told["failure"]
+    assert world.board.newest_submit(1) == submits + 1
+
+
+def test_connection_that_airflow_does_not_find_for_a_moment_is_told_once_it_lasts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """It says so of each while its API server does not answer."""
+
+    def missing(*_: object) -> NoReturn:
+        raise ConnectionMissingError.of("spark_default")
+
+    hook = StreamingJobHook()
+    monkeypatch.setattr(StreamingJobHook, "client", missing)
+    assert watching.keep_all_up(hook, {world.job: None}, {}) == {}
+    errors = watching.keep_all_up(hook, {world.job: None}, {}, lasting={world.job})
+    assert [error.code for error in errors.values()] == ["CONNECTION_MISSING"]
 
 
 def failed(world: World) -> bool:
