@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.nightly
 def test_kill_9_of_the_driver_during_a_savepoint_leaves_none_and_the_job_resumes(
     scenario: OrdersScenario, reader: StateReader
 ):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.nightly
 def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_starts(
     scenario: OrdersScenario, reader: StateReader
 ):

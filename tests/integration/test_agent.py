@@ -144,6 +144,7 @@ def test_stop_whose_savepoint_fails_lets_the_queries_resume_or_closes_the_job_as
     assert len({row["batch"] for row in lab.rows()}) == len(lab.rows())
 
 
+@pytest.mark.nightly
 def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(submitted: Lab):
     script = submitted.script(COUNT_JOB)
     killed = submitted.start(1, script)
@@ -184,6 +185,7 @@ def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(submitted
     assert_exact(submitted)
 
 
+@pytest.mark.nightly
 def test_signals_drain_and_python_dies_with_its_jvm(submitted: Lab):
     script = submitted.script(COUNT_JOB)
     location = submitted.claim(1)

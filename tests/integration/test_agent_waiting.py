@@ -73,6 +73,7 @@ def saved(lab: Lab, savepoint_id: str) -> dict[str, int]:
     return {query.name: query.batch_id for query in lab.repository.read(savepoint_id).queries}
 
 
+@pytest.mark.nightly
 def test_query_that_is_not_started_yet_is_in_every_savepoint_and_in_the_last_words(lab: Lab):
     script, folder = lab.script(SCRIPT), str(lab.folder)
     for name in ("start-a", "start-b", "start-c"):

@@ -74,6 +74,7 @@ def current_generation(lab: Lab) -> Generation:
     return current.value.generation
 
 
+@pytest.mark.nightly
 def test_damaged_savepoint_is_refused_beside_a_running_job_and_before_a_stopped_ones_first_batch(lab: Lab):
     client = lab.client
     client.starts.start(lab.spec(), lab.target(), claim_key="first")

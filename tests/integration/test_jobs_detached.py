@@ -250,6 +250,7 @@ def fail_in_first_batch(lab: Lab) -> None:
     lab.judge()
 
 
+@pytest.mark.nightly
 def test_job_that_is_stopped_and_started_again_alike_goes_on_with_its_batches_and_state(lab: Lab):
     client = lab.client
     first = client.starts.start(lab.spec(), lab.target(), claim_key="run-1/start")

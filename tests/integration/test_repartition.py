@@ -102,6 +102,7 @@ def test_query_goes_on_from_more_partitions_and_from_as_many_as_before(
     assert taken.repository.read(more.savepoint_id).parent == "sp-1"
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_repartitioned_is_refused(spark: SparkSession, tmp_path: Path):
     taken = Taken(spark, BY_NAME["hdfs"], tmp_path)
     with refuses(REPARTITION, match="keeps its in HDFSBackedStateStoreProvider"):

@@ -149,9 +149,9 @@ def test_file_sink_silently_loses_files_whose_batch_ids_it_knows(spark: SparkSes
 @pytest.mark.parametrize(
     ("provider", "changelog"),
     [
-        ("HDFSBackedStateStoreProvider", "false"),
+        pytest.param("HDFSBackedStateStoreProvider", "false", marks=pytest.mark.nightly),
         ("RocksDBStateStoreProvider", "false"),
-        ("RocksDBStateStoreProvider", "true"),
+        pytest.param("RocksDBStateStoreProvider", "true", marks=pytest.mark.nightly),
     ],
 )
 def test_renumbered_state_goes_on_behind_the_sinks_newest_batch(

@@ -152,6 +152,7 @@ def test_hot_savepoints_restore_to_the_true_state(spark: SparkSession, tmp_path:
         assert counted == expected
 
 
+@pytest.mark.nightly
 def test_capture_starts_over_when_the_query_replaces_its_files(spark: SparkSession, tmp_path: Path):
     """The state listed for batch K is purged before it is copied, as with a very slow copy."""
     spark.conf.set(f"{STATE}.providerClass", f"{PROVIDERS}.RocksDBStateStoreProvider")

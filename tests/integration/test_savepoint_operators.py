@@ -124,6 +124,7 @@ def test_batch_that_was_run_again_leaves_two_attempts_and_the_committed_one_coun
     assert_goes_on(lab, manifest, str(copy), unbroken)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("lab", [] if paths.SPARK else [ON_S3], ids=lambda case: case.name, indirect=True)
 def test_checkpoint_in_a_bucket_goes_on_elsewhere_in_the_bucket(lab: OperatorLab, s3_server: S3Server):
     s3_server.create_bucket("operators")

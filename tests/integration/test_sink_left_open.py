@@ -208,6 +208,7 @@ def test_abort_that_a_broker_forgets_brings_no_record_of_the_attempt_back(pair: 
     wait_until("every record once", lambda: values(settings) == sorted(VALUES))
 
 
+@pytest.mark.nightly
 def test_batch_of_a_lineage_in_an_old_topic_is_not_taken_for_what_was_there_before(pair: Pair):
     settings = pair.a_sink("older-records")
     write_shards(settings, 0, [0], "1-plan", in_topic(settings))

@@ -116,6 +116,7 @@ def lab(tmp_path: Path, kafka_pair: KafkaPair, warm_jvms: WarmJvms | None) -> It
     lab.close()
 
 
+@pytest.mark.nightly
 def test_sink_moves_away_and_back_and_each_record_is_there_once(lab: Outputs, kafka_pair: KafkaPair):
     old, new = kafka_pair
     lab.start(1, lab.app, *lab.args(old, 2))

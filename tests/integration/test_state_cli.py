@@ -184,6 +184,7 @@ def test_transformation_that_is_killed_leaves_no_savepoint_and_is_in_nobodys_way
     assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.nightly
 def test_what_the_reader_refuses_is_told(root: Path):
     done = command(root, "state-diff", "sp-1", "sp-2", "--where", "nothing = 1")
     assert done.exit_code == 1

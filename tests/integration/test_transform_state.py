@@ -163,10 +163,9 @@ def commit(batch: int) -> str:
 CONVERTED = [BY_NAME[name] for name in ("hdfs", "dedup", "pandas-state", "without-keys", "join")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    "case",
-    nightly_but(lambda case: case.name == "hdfs", CONVERTED, matrix=lambda case: case.name != "join"),
-    ids=lambda case: case.name,
+    "case", matrix_but(lambda case: case.name in ("hdfs", "join"), CONVERTED), ids=lambda case: case.name
 )
 def test_state_of_the_default_provider_goes_on_in_rocksdb(spark: SparkSession, tmp_path: Path, case: Case):
     taken = Taken(spark, case, tmp_path)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import prune_job
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
@@ -57,6 +59,7 @@ def rotate(world: World) -> None:
     prune_job(world.board, world.repository, policy, holder="t", wait_s=5, signer=SIGNER)
 
 
+@pytest.mark.nightly
 def test_after_100_stops_and_starts_and_20_upgrades_the_stores_hold_three_times_the_state(world: World):
     chance, client = random.Random(1), world.client()  # noqa: S311 - no secret
     world.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from dataclasses import dataclass, replace
 from functools import partial
@@ -261,7 +263,7 @@ def test_driver_of_another_job_on_this_machine_is_not_ended(tmp_path: Path):
             client.drivers.end_driver(G1)
             assert payroll.poll() is None
         finally:
-            payroll.kill()
+            os.killpg(payroll.pid, signal.SIGKILL)  # and what it waits for
 
 
 @pytest.mark.parametrize("log", ["orders", "payroll"])
