@@ -12,6 +12,7 @@ from airflow_flinkstyle.jobs.deployments.refusals import FINAL_STATUSES, FINAL_W
 from airflow_flinkstyle.jobs.relaunch import MOST_RETRY_S, RETRY_S
 from airflow_flinkstyle.jobs.status import LEAST_RETRIES, RETRY_FOR_S
 from airflow_flinkstyle.kafka.final_codes import FINAL
+from airflow_flinkstyle.protocol.records import LIVED_S
 from airflow_flinkstyle.storage.s3_errors import translated
 from tools.common import ROOT
 
@@ -47,7 +48,8 @@ def section() -> str:
         "Any other failure is taken for one that passes: the job is `failed` (`dead` if its cluster takes no "
         "driver), `transient`, and a watcher, or a task that saves the job, starts it again after "
         f"{RETRY_S:g} s, {2 * RETRY_S:g} s, ... at most {MOST_RETRY_S:g} s, for {RETRY_FOR_S / 60:g} minutes "
-        f"and {LEAST_RETRIES} times at least, counted from the last new batch. `job status` says since when "
+        f"and {LEAST_RETRIES} times at least, counted from the last new batch or driver that lived for "
+        f"{LIVED_S / 60:g} minutes. `job status` says since when "
         "and until when. Final, and told at once, are the answers below, and every error of the package that "
         "names what to correct. A wrong setting of Java's with an error of a network or a file behind it "
         "passes.\n"

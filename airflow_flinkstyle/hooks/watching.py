@@ -231,6 +231,8 @@ class WatchedRoot:
             is_refused = run.submit is not None and run.submit.state == "failed"
             submit = run.submit.detail if run.submit is not None and is_refused else run.submit_number
             mark = f"{type(status).__name__} {run.generation} {submit} {last_beat}"
+            if run.was_retried_enough(client.view.clock.now_ms()):
+                mark = f"generation {run.generation} dies again and again"  # then it is tried once an hour
             return InNeed(mark=mark, seen=client.view.sightings.as_json(run.claim.claim_id))
         return None
 
@@ -323,10 +325,12 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
     Raises:
         DriverFailedError: If its driver recorded why it failed.
         JobError: ``OLD_JOB_RUNS`` if the checkpoint that it was adopted from has moved on.
+        JobError: ``DRIVER_KEEPS_DYING`` if its driver, which is started again, has died many times in a row.
         JobError: ``SAVEPOINT_STALE`` if the newest savepoint is too old.
     """
     from airflow_flinkstyle.hooks.migration import settle_abandoned
-    from airflow_flinkstyle.jobs.errors import SAVEPOINT_STALE
+    from airflow_flinkstyle.jobs.errors import DRIVER_KEEPS_DYING, SAVEPOINT_STALE
+    from airflow_flinkstyle.wording import moment
 
     client = hook.client(job)
     settle_abandoned(hook, job)
@@ -340,6 +344,11 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
         require_order_stands(client.view, before.run.generation)
     status = hook.look_after(job)
     require_old_job_ended(client.view, f"This one runs too: {describe_status(status)}.")
+    if isinstance(before, Dead) and before.run.was_retried_enough(client.view.clock.now_ms()):
+        since = moment(before.run.failing_since_ms or 0)
+        raise DRIVER_KEEPS_DYING.error(
+            job=job, generation=before.run.generation, times=before.run.retry, since=since
+        )
     newest = hook.newest_savepoint(job)
     if max_age_s is not None and (newest is None or not newest.is_at_most(max_age_s)):
         found = f"the newest one, {newest.savepoint_id}, is older" if newest else "none at all"

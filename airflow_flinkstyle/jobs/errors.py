@@ -202,6 +202,17 @@ JOB_UNKNOWN_NO_JOBS = JOB_UNKNOWN.case(
     "Correct the savepoint root; in a new one, the first start of a job makes its folder.",
 )
 
+DRIVER_KEEPS_DYING = ErrorKind(
+    code="DRIVER_KEEPS_DYING",
+    means="A driver dies again and again, without a reason of its own and without a batch.",
+    problem="The driver of generation {generation} of job {job} was expected to commit a batch, found that "
+    "it has died and was started again {times} times in a row since {since}.",
+    state_after="It was started once more; a watcher of many jobs tries once an hour from now on.",
+    remedy="Look at the end of its log, and why its process ended: the kernel's and the cluster's logs show "
+    "a lack of memory.",
+    family=JobError,
+)
+
 SAVEPOINT_STALE = ErrorKind(
     code="SAVEPOINT_STALE",
     means="A job has no savepoint that is as new as it should be.",

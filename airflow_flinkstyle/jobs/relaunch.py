@@ -134,6 +134,7 @@ class JobDrivers:
             case Dead(run) if run.claim.launch and run.was_not_taken:
                 retry = self._await_retry(run)
             case Dead(run) if run.claim.launch:
+                retry = run.next_retry  # counted, for those who tell people; a killed one is not waited for
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
             case Failed(run) if relaunch_failed and run.claim.launch:
                 log.warning("Starting generation %d again after %s", run.generation, status.code)

@@ -194,14 +194,13 @@ class Run:
 
     @property
     def retry(self) -> int:
-        """How many times in a row its driver was started again after such a failure."""
+        """How many times in a row its driver was started again."""
         return self.submit.retry if self.submit is not None else 0
 
     @property
     def next_retry(self) -> int:
-        """The number of the next retry, counted since a batch was committed."""
-        batches = self.heartbeat.batches() if self.heartbeat is not None else {}
-        return self.retry + 1 if self.submit is not None and self.submit.retried_at == batches else 1
+        """The number of the next retry, as ``Submit.next_retry`` counts it."""
+        return self.submit.next_retry(self.heartbeat, self.claim.lease_s) if self.submit is not None else 1
 
     @property
     def failing_since_ms(self) -> int | None:
@@ -357,7 +356,7 @@ def describe_status(status: JobStatus) -> str:
         case NeverStarted():
             return "it was never started"
         case Starting(run):
-            again = f" again, retry {run.retry} after a failure that may pass" if run.retry else ""
+            again = f" again, start {run.retry} in a row" if run.retry > 1 else " again" if run.retry else ""
             state = run.successor.state if run.successor is not None else None
             why = f"; {state}" if isinstance(state, DriverPending) else ""
             return f"generation {run.generation} ({run.claim.claim_key}) is starting{again}{why}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from airflow_flinkstyle.protocol.errors import DRIVER_TOLD_TO_END
 from airflow_flinkstyle.protocol.line import Parent, Turn
@@ -25,13 +25,22 @@ RequestState = Literal["sent", "accepted", "closing", "cancelled"]
 """``closing``: a stop whose queries are held, with its savepoint; it cannot be cancelled any more."""
 Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
 SubmitState = Literal["asked", "submitted", "failed", "dead"]
-"""``failed``: no process was started; ``dead``: a person declared that it has ended."""
+"""``failed``: no process was started; ``dead``: a person declares, or its supervisor saw, that it ended."""
+MAX_INTERVAL_S: Final = 5.0
+"""Between two heartbeats at most; six times in a lease at least."""
+LIVED_S: Final = 300.0
+"""A driver that lived for so long did not die of what its predecessor died of."""
 MOST_URL_CHARACTERS = 200
 """Length of the address of Spark's UI; a longer one is left out."""
 PAST_THE_AGENT = "started past PySpark's writers: it is in no savepoint, and none is taken while it runs"
 """How messages describe a query in ``unregistered``."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, until it has an order to run."""
+
+
+def beat_interval_s(lease_s: float) -> float:
+    """Return how often a driver of such a lease writes its heartbeat."""
+    return min(MAX_INTERVAL_S, lease_s / 6)
 
 
 @stored
@@ -166,16 +175,28 @@ class Submit(Record):
     native_id: Mapping[str, str] = field(default_factory=dict)
     """The process, as its deployment names it; empty until it was started."""
     detail: str = ""
-    """``failed``: why it could not be started; ``dead``: who declared it dead, and why."""
+    """``failed``: why it could not be started; ``dead``: who declared it dead, or saw its end, and why."""
     transient: bool = False
     """With ``failed``: whether the cause may pass, so that the same start may succeed later."""
     retry: int = 0
-    """How many times in a row a driver was started again after one failed, or could not be started, for a
-    transient reason."""
+    """How many times in a row a driver was started again: after one died, or failed or could not be started
+    for a transient reason."""
     retried_at: Mapping[str, int] = field(default_factory=dict)
-    """With ``retry``: the newest committed batches by then; any newer one resets the count."""
+    """With ``retry``: the newest committed batches by then; any newer one resets the count, and so does a
+    driver that lived for ``LIVED_S``."""
     failing_since_ms: int | None = None
     """With ``retry``: when the first of them was started again, by that caller's clock."""
+
+    def next_retry(self, last: Heartbeat | None, lease_s: float) -> int:
+        """Return which start in a row the next one is since a batch was committed, or a driver lived long.
+
+        Args:
+            last: The last heartbeat of the run; None if there is none.
+            lease_s: Of the run.
+        """
+        if last is not None and last.lived_s(lease_s) > LIVED_S:
+            return 1  # a topic without records has no batches either
+        return self.retry + 1 if self.retried_at == (last.batches() if last is not None else {}) else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +293,7 @@ class Heartbeat(Record):
     incarnation: Incarnation
     state: AgentState
     beat: int
-    """Grows with every write: a lease runs on the reader's clock, from the last change it saw."""
+    """Counts a driver's writes: a lease runs on the reader's clock, from the last change it saw."""
     written_at_ms: int
     spark_version: str
     application_id: str
@@ -310,6 +331,14 @@ class Heartbeat(Record):
     def is_final(self) -> bool:
         """Whether no driver of this generation will follow: it closed, or failed for a lasting reason."""
         return self.state == "closed" or (self.state == "failed" and not self.transient)
+
+    def lived_s(self, lease_s: float) -> float:
+        """Return for how long its driver had lived, at least by its usual pace: no clocks are compared.
+
+        Args:
+            lease_s: Of its run.
+        """
+        return self.beat * beat_interval_s(lease_s)
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""

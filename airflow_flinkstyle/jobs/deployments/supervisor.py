@@ -19,7 +19,7 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_flinkstyle.clock import CLOCK, now_ms
@@ -30,7 +30,7 @@ from airflow_flinkstyle.patience import patiently
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
-from airflow_flinkstyle.protocol.records import DriverEnd, Submit
+from airflow_flinkstyle.protocol.records import LIVED_S, DriverEnd, Submit
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.open import open_store
@@ -90,6 +90,12 @@ class Supervisor:
         self._batches: Mapping[str, int] = {}
         self._order_keys = tuple(filter(None, submission.env.get(ORDER_KEYS_VARIABLE, "").split(",")))
 
+    @cached_property
+    def _lease_s(self) -> float:
+        """The lease of the run; 0 if there is no claim any more."""
+        claim = self._patiently(partial(self._board.claim, self._generation))
+        return claim.lease_s if claim is not None else 0.0
+
     def run(self) -> None:
         """Restart the driver until that is another caller's to do."""
         while True:
@@ -103,7 +109,7 @@ class Supervisor:
             if not isinstance(state := self._patiently_end(), Gone):
                 log.warning("The driver is not started again: %s", state)
                 return False
-            if last.batches() != self._batches:
+            if last.batches() != self._batches or last.lived_s(self._lease_s) > LIVED_S:
                 self._restarts, self._batches = 0, last.batches()
             if self._restarts >= MOST_IN_A_ROW:
                 log.warning("No batch after %d restarts: the driver is left to watchers", self._restarts)
@@ -111,7 +117,7 @@ class Supervisor:
             self._clock.sleep(min(FIRST_PAUSE_S * 2.0**self._restarts, MOST_PAUSE_S))
             self._restarts += 1
             self._patiently(partial(self._record_end, last))
-            if self._submit_next():
+            if self._submit_next(last):
                 return True
         self._patiently(self._record_unheard)
         return False
@@ -197,16 +203,10 @@ class Supervisor:
         place = self._board.driver_end_place(self._generation, self._generation, last.incarnation)
         self._board.write_driver_end(self._generation, signatures.signed(end, self._order_keys, place))
 
-    def _submit_next(self) -> bool:
+    def _submit_next(self, last: Heartbeat) -> bool:
         """Start the next driver; returns whether it was started, and is the one to supervise."""
         number, argv = self._number + 1, list(self._submission.argv)
-        asked = Submit(
-            number=number,
-            key=self._key,
-            deployment=self._deployment.name,
-            state="asked",
-            asked_at_ms=now_ms(),
-        )
+        asked = self._patiently(partial(self._next, number, last))
         version = self._patiently(partial(self._take, asked))
         if version is None:
             return False
@@ -226,6 +226,23 @@ class Supervisor:
         self._processes.append(native_id)
         self._record_result(replace(asked, state="submitted", native_id=dict(native_id)), version)
         return True
+
+    def _next(self, number: int, last: Heartbeat) -> Submit:
+        """Return the next submit, which counts on: watchers report a driver that dies again and again."""
+        slot, asked_at_ms = self._board.submit(self._generation), now_ms()
+        retry, since_ms = 1, asked_at_ms
+        if slot is not None and (retry := slot.value.next_retry(last, self._lease_s)) > 1:
+            since_ms = slot.value.failing_since_ms or slot.value.asked_at_ms
+        return Submit(
+            number=number,
+            key=self._key,
+            deployment=self._deployment.name,
+            state="asked",
+            asked_at_ms=asked_at_ms,
+            retry=retry,
+            retried_at=last.batches(),
+            failing_since_ms=since_ms,
+        )
 
     def _take(self, asked: Submit) -> str | None:
         """Take the right to start the next driver; returns its version, or None if another caller wrote."""

@@ -15,7 +15,7 @@ from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.watching import WatchedRoot
-from airflow_flinkstyle.jobs import rounds
+from airflow_flinkstyle.jobs import rounds, status
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 from airflow_flinkstyle.jobs.deployments.base import Unknown
 from airflow_flinkstyle.jobs.errors import ClusterLoginError, DriverFailedError
@@ -179,6 +179,34 @@ def test_driver_that_cannot_be_started_for_good_is_tried_and_told_once_an_hour(
     (again,) = watch(operator(world, for_s=1.0), context) or [{}]
     assert again["failure"] == told["failure"]
     assert world.board.newest_submit(1) == submits + 1
+
+
+def test_driver_that_dies_again_and_again_without_a_word_is_told_and_tried_once_an_hour(
+    world: World, mood: type[Mood], monkeypatch: pytest.MonkeyPatch
+):
+    world.start()
+    monkeypatch.setattr(status, "RETRY_FOR_S", 0.0)
+    monkeypatch.setattr(status, "LEAST_RETRIES", 3)
+    world.moods["v1.py"] = mood(slow_start_s=60)
+    world.kill(1)
+    context, deaths = a_context("watch"), []
+
+    def dies() -> bool:
+        for driver in [*world.drivers.values()]:
+            if driver.incarnation is not None and not driver.killed.is_set():
+                driver.killed.set()
+                deaths.append(driver.pid)
+        return False
+
+    (told,) = watch(operator(world), context, dies) or [{}]
+    assert "DRIVER_KEEPS_DYING: The driver of generation 1 of job orders-job" in told["failure"]["block"]
+    assert len(deaths) >= 3
+    submits = world.board.newest_submit(1)
+    world.until(lambda: world.drivers[max(world.drivers)].incarnation is not None)
+    dies()
+    (again,) = watch(operator(world, for_s=0.5), context) or [{}]
+    assert again["failure"]["block"].startswith("DRIVER_KEEPS_DYING")
+    assert world.board.newest_submit(1) == submits + 1, "it is tried again all the same"
 
 
 def test_connection_that_airflow_does_not_find_for_a_moment_is_told_once_it_lasts(

@@ -21,7 +21,7 @@ from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError, Proto
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.history import History, Sample, totals
 from airflow_flinkstyle.protocol.pulse import Pulse, write_pulse
-from airflow_flinkstyle.protocol.records import MOST_URL_CHARACTERS, Heartbeat
+from airflow_flinkstyle.protocol.records import MOST_URL_CHARACTERS, Heartbeat, beat_interval_s
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectExistsError,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.types import Generation, Incarnation
 
-MAX_INTERVAL_S = 5.0
 ANSWERS_PER_LEASE = 8
 """A call of the heartbeat's client waits at most that part of the lease to connect, and for an answer."""
 WATCH_INTERVAL_S = 0.25
@@ -82,7 +81,7 @@ class HeartbeatWriter:
             incarnation,
         )
         self.lease_s = lease_s
-        self.interval_s = min(MAX_INTERVAL_S, lease_s / 6)
+        self.interval_s = beat_interval_s(lease_s)
         self.clock = clock
         self.confirmed_at_s = clock.now_s
         self.ended = False

@@ -206,6 +206,9 @@ def test_driver_that_dies_without_a_batch_again_and_again_is_left_to_watchers(
     assert not supervisor.restart()
     assert len(world.drivers) == MOST_IN_A_ROW + 1
     assert clock.now_s - began_s > 100, "it hurries less and less"
+    submit = client.view.board.submit(1).value
+    assert submit.retry == MOST_IN_A_ROW
+    assert submit.failing_since_ms is not None
     assert isinstance(client.view.settled_status(), Dead)
 
 
