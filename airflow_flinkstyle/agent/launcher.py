@@ -86,6 +86,7 @@ def _log_to_stderr() -> None:
 def _open(arguments: argparse.Namespace) -> Runtime:
     """Begin this process's incarnation, wrap PySpark, and write the first heartbeat."""
     from airflow_flinkstyle.agent.core.board import takeover
+    from airflow_flinkstyle.agent.core.process import EXIT_JVM_GONE
     from airflow_flinkstyle.agent.core.run.reasons import Signalled
     from airflow_flinkstyle.agent.core.runtime import Runtime
     from airflow_flinkstyle.agent.spark.compare.writes import refuse_writes
@@ -102,6 +103,9 @@ def _open(arguments: argparse.Namespace) -> Runtime:
 
     store, generation = open_store(arguments.root), Generation(arguments.generation)
     board, process = JobBoard(store, arguments.job), DriverProcess()
+    if not process.had_jvm():
+        log.error("The JVM has ended: no run is begun")
+        sys.exit(EXIT_JVM_GONE)
     claim = takeover.submitted_claim(board, generation, arguments.claim, digest=arguments.digest)
     keys = os.environ.pop(ORDER_KEYS_VARIABLE, "")  # the script has no use for them
     driver_run = takeover.begin(

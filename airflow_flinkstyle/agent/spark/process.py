@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _leave = os._exit
 """Taken before a script runs: in its ``os._exit`` the run is ended first."""
+_GATEWAY_TIMEOUT_S = 10.0
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +44,23 @@ class DriverProcess:
             cluster_id=cluster_id(os.environ, Path.cwd()),
             agent_version=__version__,
         )
+
+    def had_jvm(self) -> bool:
+        """Return whether a JVM still listened after this object was made: else ``jvm_pid`` is the adopter's.
+
+        One that was killed while Python loaded its modules would never count as gone, and the script would
+        take its own failure to connect for a reason that lasts.
+        """
+        port = os.environ.get("PYSPARK_GATEWAY_PORT")  # as spark-submit names it to its Python
+        if port is None:
+            return True
+        try:
+            socket.create_connection(("127.0.0.1", int(port)), timeout=_GATEWAY_TIMEOUT_S).close()
+        except ConnectionRefusedError:
+            return False
+        except (OSError, ValueError) as error:
+            log.warning("Whether the JVM still lives is not known: %s", error)
+        return True
 
     def jvm_is_gone(self) -> bool:
         """Return whether another process adopted this one: its JVM died."""

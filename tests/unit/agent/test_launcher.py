@@ -1,13 +1,22 @@
-"""What a driver says of a script that left by itself."""
+"""What a driver begins with, and says of a script that left by itself."""
 
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.launcher import _exit_reason
+from airflow_flinkstyle.agent.core.errors import NOT_CLAIMED
+from airflow_flinkstyle.agent.core.process import EXIT_JVM_GONE
+from airflow_flinkstyle.agent.launcher import _exit_reason, _open, _parse
+from testbed.ports import free_port
+from testbed.refusals import refuses
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def needs_an_argument() -> None:
@@ -47,3 +56,20 @@ def test_script_that_leaves_is_told_with_its_reason(
         leaves()  # type: ignore[operator]
     assert _exit_reason(left.value) == f"The script left with {says}"
     capsys.readouterr()
+
+
+def test_python_whose_jvm_was_killed_before_it_had_loaded_begins_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its parent is who has adopted it: it would take the JVM for alive, and its own failure for a reason."""
+    arguments = _parse(
+        [*("--root", str(tmp_path), "--job", "orders", "--claim", "c"), "--generation", "1", "job.py"]
+    )
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", str(free_port()))
+    with pytest.raises(SystemExit) as left:
+        _open(arguments)
+    assert left.value.code == EXIT_JVM_GONE
+    with socket.create_server(("127.0.0.1", 0)) as gateway:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", str(gateway.getsockname()[1]))
+        with refuses(NOT_CLAIMED):
+            _open(arguments)
