@@ -36,6 +36,7 @@ from airflow_flinkstyle.storage.s3_errors import (
     code_of,
     digest_of_copy,
     is_away,
+    is_unsent,
     tag_of,
     translated,
 )
@@ -73,6 +74,8 @@ class S3Store:
         self._encryption = encryption_of(self._settings)
         self._lock = threading.Lock()
         self._made: Any = None
+        self._calls = threading.local()
+        """Of each thread: whether a request of its present delete has got no answer."""
 
     def impatient(self, answer_s: float) -> S3Store:
         """Return a client of its own that gives up soon; see ``storage.open.impatient``."""
@@ -227,9 +230,23 @@ class S3Store:
         return partial(self._copy, origin)
 
     def delete(self, key: str) -> None:
-        """Delete; a missing key is not an error."""
+        """Delete; a missing key is not an error.
+
+        Raises:
+            StoreUnavailableError: If a request for it got no answer, though boto3's next one did: the service
+                may still carry that one out, on an object that was written again since.
+        """
+        client, self._calls.unanswered = self._client, False
         with contextlib.suppress(ObjectMissingError), self._translated("delete", key):
-            self._client.delete_object(**self._at(key))
+            client.delete_object(**self._at(key))
+        if self._calls.unanswered:
+            why = "a request for it got no answer and may still be carried out; a later one has deleted it"
+            raise StoreUnavailableError.during(f"delete {key}", self._where, why)
+
+    def _note_delete(self, *, response: object, caught_exception: Exception | None, **_: object) -> None:
+        """Note that a request has got no answer, before boto3 repeats it; the same thread made the call."""
+        if response is None and not is_unsent(caught_exception):
+            self._calls.unanswered = True
 
     def versioning(self) -> Versioning | None:
         """Return whether the bucket keeps versions; None if it does not, or the key may not ask."""
@@ -269,6 +286,7 @@ class S3Store:
         with self._lock:
             if self._made is None:
                 self._made = make_client(self._settings, self._endpoint)
+                self._made.meta.events.register("needs-retry.s3.DeleteObject", self._note_delete)
             return self._made
 
     def _put_if(

@@ -145,6 +145,15 @@ def is_away(error: BaseException) -> bool:
     return type(error) is StoreUnavailableError
 
 
+def is_unsent(error: BaseException | None) -> bool:
+    """Return whether boto3 had no connection to send a request on."""
+    from botocore import exceptions as boto
+
+    return isinstance(
+        error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
+    )
+
+
 def digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401
     """Return what the service vouches for: a SHA-256 if it computes one, else an ETag that is an MD5."""
     result = answer["CopyObjectResult"]

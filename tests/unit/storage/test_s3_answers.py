@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import botocore.exceptions as boto
@@ -23,7 +27,7 @@ from airflow_flinkstyle.storage.s3_errors import digest_of_copy, translated
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SHA256 = hashlib.sha256(b"x")
 MD5 = hashlib.md5(b"x", usedforsecurity=False).hexdigest()
@@ -138,3 +142,47 @@ def test_object_that_is_listed_while_it_is_replaced_is_looked_at_by_itself():
         answers.add_client_error("head_object", "404", http_status_code=404)
         found = [(info.key, info.size_bytes, info.version) for info in store.list()]
     assert found == [("a", 1, '"1"'), ("b", 5, '"2"')]
+
+
+@contextmanager
+def a_service(*answers: int | None) -> Iterator[str]:
+    """Answer so, one request after the other; None: close the connection instead."""
+    left = iter(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_DELETE(self) -> None:
+            status = next(left)
+            if status is None:
+                self.close_connection = True
+                return
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_delete_whose_first_request_got_no_answer_is_no_certain_one():
+    """It may be carried out later, when the blob was written again; what prunes know of then decides."""
+    for answers, is_certain in (((204,), True), ((503, 204), True), ((None, 204), False)):
+        with a_service(*answers) as endpoint:
+            settings = replace(a_store()._settings, endpoint=endpoint, max_attempts=3)
+            store = S3Store(bucket="bucket", prefix="root", settings=settings)
+            if is_certain:
+                store.delete("a")
+            else:
+                with pytest.raises(StoreUnavailableError, match="may still be carried out"):
+                    store.delete("a")
+
+
+def test_delete_that_found_nobody_to_ask_at_first_is_certain():
+    store = a_store()
+    with pytest.raises(StoreUnavailableError) as told:
+        store.delete("a")
+    assert "carried out" not in str(told.value)
