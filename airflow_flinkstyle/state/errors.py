@@ -72,6 +72,13 @@ REPARTITION_NOTHING_TO_DO = REPARTITION.case(
     state_after=_UNTOUCHED,
 )
 
+REPARTITION_WITHOUT_KEYS = REPARTITION.case(
+    "Operator {operator} of query {query} keeps state without keys, in partition 0 whatever their number; "
+    "Spark's repartition spreads it by the hash of no fields, where no batch finds it.",
+    "Keep the number of partitions; or change the state instead (`flinkstyle savepoint transform`).",
+    state_after="The repartitioned copy was thrown away; the savepoint and the job are as they were.",
+)
+
 REPARTITION_PROVIDER = REPARTITION.case(
     "Spark repartitions state in RocksDB only; query {query} keeps its in {provider}.",
     "Move it to RocksDB first: convert_savepoint, or `flinkstyle savepoint convert`.",

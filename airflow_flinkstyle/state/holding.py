@@ -10,6 +10,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state.query_copy import copy_to, scratch_for
 from airflow_flinkstyle.state.reader import every_state, filtered
+from airflow_flinkstyle.state.repartition import operators_of
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
@@ -106,8 +107,8 @@ def _search(
             copied = copy_to(
                 spark, repository, manifest, one, place, lambda location: open_store(location, s3)
             )
-            # Spark 3.5 lists no operators.
-            states = every_state(copied) or [(0, {})]
+            # Spark 3.5 lists no operators; a join's state cannot be read so, which is reported.
+            states = every_state(copied) or [(number, {}) for number in sorted(operators_of(one))]
             for operator, which in states:
                 try:
                     keys += _count(copied, operator, which, where)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS, shuffle_partitions
@@ -30,6 +30,7 @@ from airflow_flinkstyle.state.errors import (
     REPARTITION_PLANNED,
     REPARTITION_PROVIDER,
     REPARTITION_SPARK_TOO_OLD,
+    REPARTITION_WITHOUT_KEYS,
     repartition_not_listed,
 )
 from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.state.query_copy import QueryCopy
@@ -181,14 +183,18 @@ def _spread(copied: QueryCopy, partitions: int) -> int:
     return sum(_compared(copied, operator, which) for operator, which in states)
 
 
+def operators_of(query: QuerySnapshot) -> set[int]:
+    """Return the operators that have files of state, also where Spark lists none. Pure."""
+    return {int(match[1]) for entry in query.files if (match := _STORE.match(entry.path))}
+
+
 def require_all_listed(query: QuerySnapshot, operators: Collection[int]) -> None:
     """Require that Spark lists every operator with state: others would not be compared. Pure.
 
     Raises:
         FlinkstyleError: ``REPARTITION`` naming those that it does not.
     """
-    found = {int(match[1]) for entry in query.files if (match := _STORE.match(entry.path))}
-    if missing := sorted(found - set(operators)):
+    if missing := sorted(operators_of(query) - set(operators)):
         raise repartition_not_listed(query.name, missing)
 
 
@@ -206,6 +212,8 @@ def _compared(copied: QueryCopy, operator: int, which: dict[str, str]) -> int:
     before, after = (
         copied.load(operator, which, BatchId(copied.query.batch_id + late)).cache() for late in (0, 1)
     )
+    if not cast("StructType", before.schema["key"].dataType).fields:
+        raise REPARTITION_WITHOUT_KEYS.error(query=copied.query.name, operator=operator)
     found = state_changes(before, after).head()
     if found is not None:
         name = next(iter(which.values()), "its only state")

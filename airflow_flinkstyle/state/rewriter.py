@@ -119,7 +119,10 @@ class _RowsToWrite:
         if not families:
             return raw.limit(0)  # without a partition, so that nothing is written
         placed = [_placed(family, rows, schema) for family, rows in families.items()]
-        number = self._partitions[operator]
+        # Spark keeps the state of an operator without keys in partition 0, whatever the number of partitions;
+        # the hash of no fields would lead elsewhere, where nobody reads it.
+        has_keys = bool(getattr(schema[_RAW[0]].dataType, "fields", None))
+        number = self._partitions[operator] if has_keys else 1
         if len(placed) == 1:  # spread before each row is copied, not after it
             together = _as_stored(placed[0].repartition(number, _RAW[0]))
         else:

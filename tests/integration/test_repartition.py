@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -111,4 +112,16 @@ def test_what_cannot_be_repartitioned_is_refused(spark: SparkSession, tmp_path: 
         taken.repartitioned(2)
     with refuses(REPARTITION, match="from 1 on, found 0"):
         taken.repartitioned(0)
+    assert taken.repository.ids() == ("sp-1",)
+
+
+@pytest.mark.nightly
+def test_state_without_keys_that_spark_puts_where_no_batch_finds_it_is_refused(
+    spark: SparkSession, tmp_path: Path
+):
+    """Spark keeps it in partition 0, and spreads it by the hash of no fields: the totals would begin anew."""
+    case = replace(BY_NAME["without-keys"], name="without-keys-rocksdb", confs=BY_NAME["rocksdb"].confs)
+    taken = Taken(spark, case, tmp_path)
+    with refuses(REPARTITION, match="state without keys, in partition 0"):
+        taken.repartitioned(5)
     assert taken.repository.ids() == ("sp-1",)
