@@ -203,7 +203,8 @@ class _EarlyEnd:
     """Tells whether a take is to end early, and remembers why: cancelled, or its time is up."""
 
     def __init__(self, cancelled: Callable[[], bool], timeout_s: float | None) -> None:
-        self._ask, self._timeout_s, self._began_s = cancelled, timeout_s or math.inf, time.monotonic()
+        self._ask, self._began_s = cancelled, time.monotonic()
+        self._timeout_s = math.inf if timeout_s is None else timeout_s  # 0: it is up already
         self._cancelled = self._timed_out = False
 
     def __call__(self) -> bool:

@@ -111,10 +111,13 @@ class QueryHold:
 
         def resume_query(query_id: str, query: JobQuery) -> None:
             try:
-                if query.is_active:
+                if query.is_active and not query.quiet:
                     query.silenced_runs.discard(query.started.run_id)
                     return  # its stop flag is not set yet
-                wait_until_stopped(query)
+                if query.is_active:  # its planned batch, which a cancel does not end, and nothing follows
+                    stop_at_boundary([query])
+                else:
+                    wait_until_stopped(query)
                 if query.failure is None and not ends():  # a failure is raised to the script
                     before_start(query)
                     with self._resume_lock:

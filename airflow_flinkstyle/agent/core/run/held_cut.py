@@ -73,7 +73,7 @@ class Agreement:
         """
         try:
             self._await("end of the cut", self._complete)
-        except CutAbandonedError as error:
+        except FlinkstyleError as error:  # whatever the reason: the others stop by a cut that is complete
             if self.abandon(error.problem).verdict == "abandoned":
                 raise
 

@@ -18,6 +18,7 @@ from airflow_flinkstyle.savepoint.capture.table_history import written_to
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.sinks import table_format
+from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
@@ -232,17 +233,18 @@ class ProgressWriter:
         if time.monotonic() - self._written_s < _PROGRESS_EVERY_S:
             return
         self._written_s = time.monotonic()
-        self._board.write_progress(
-            self._generation,
-            Progress(
-                request_id=self._request.request_id,
-                files_done=progress.files_done,
-                files_total=progress.files_total,
-                bytes_done=progress.bytes_done,
-                bytes_total=progress.bytes_total,
-                at_ms=now_ms(),
-            ),
+        shown = Progress(
+            request_id=self._request.request_id,
+            files_done=progress.files_done,
+            files_total=progress.files_total,
+            bytes_done=progress.bytes_done,
+            bytes_total=progress.bytes_total,
+            at_ms=now_ms(),
         )
+        try:
+            self._board.write_progress(self._generation, shown)
+        except StoreError as error:  # no savepoint fails for what is only shown
+            log.info("The progress of the savepoint could not be shown: %s", error.problem)
 
 
 KEEP: Final = "spark.flinkstyle.keepTableVersions"

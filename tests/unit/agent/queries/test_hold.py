@@ -30,9 +30,9 @@ from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.memory_store import MemoryStore
 from testbed.refusals import refuses
 from tests.declared import AS_BEFORE
-from tests.small_spark import SmallSpark
+from tests.small_spark import SmallSpark, SmallStart, SmallStream
 from tests.unit.agent.conftest import G1, I1, a_claim
-from tests.unit.agent.job_queries import a_query_of_two_batches
+from tests.unit.agent.job_queries import a_query_of_two_batches, commit, plan
 from tests.unit.agent.views import a_view
 
 if TYPE_CHECKING:
@@ -183,6 +183,57 @@ def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_i
     thread.join(10)
     assert not thread.is_alive()
     assert slow.started.handle._jsq is not batch
+
+
+def test_cancel_while_a_planned_batch_runs_lets_the_query_go_on_behind_it(tmp_path: Path) -> None:
+    """The agent runs that batch by itself: when it has ended, nobody else would start the query again."""
+    queries, spark, runs = Queries(str(tmp_path)), SmallSpark(), list[bool]()
+    begun, given_up, may_end = threading.Event(), threading.Event(), threading.Event()
+
+    def run(_: object, once: bool) -> SmallStream:
+        def batch(stream: SmallStream) -> None:
+            if stream.once:
+                begun.set()
+                may_end.wait(10)
+                commit(query, 1)
+
+        runs.append(once)
+        stream = SmallStream(batch, once=once, pause_s=0.005)
+        stream.start()
+        return stream
+
+    start = SmallStart(spark, (), run)
+    start.location, queries.known_spark = str(tmp_path), spark
+    query = queries.register("orders", start, (), AS_BEFORE)
+    queries.settle(query, start.run())
+    commit(query, 0)
+    plan(query, 1)
+
+    def check() -> None:
+        if begun.is_set():
+            raise InterruptedError
+
+    def ends() -> bool:
+        given_up.set()
+        return False
+
+    def hold() -> None:
+        with (
+            contextlib.suppress(InterruptedError),
+            QueryHold(queries).begin(**{**WANTED, "check": check, "ends": ends}),
+        ):
+            raise AssertionError("held although its batch runs")
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    assert given_up.wait(10)
+    thread.join(0.3)  # one that does not wait for the batch has returned by then
+    may_end.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert runs == [False, True, False]
+    assert (query.is_active, query.quiet) == (True, False)
+    query.started.stop()
 
 
 def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:

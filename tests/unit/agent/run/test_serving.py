@@ -11,7 +11,10 @@ import pytest
 from airflow_flinkstyle.agent.core.board.inbox import Take
 from airflow_flinkstyle.agent.core.job_query import FIRST_PLAN_S
 from airflow_flinkstyle.agent.core.run.reasons import StopAsked
+from airflow_flinkstyle.agent.core.run.taking import ProgressWriter
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+from airflow_flinkstyle.savepoint.capture.take import _EarlyEnd
 from airflow_flinkstyle.savepoint.errors import TAKE_TIMED_OUT, TakeCancelledError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.memory_store import MemoryStore
@@ -254,3 +257,18 @@ def test_no_savepoint_is_taken_while_a_query_runs_that_was_started_past_pyspark(
     assert driver.queries.unregistered() == ("7c2b",)
     driver.spark.beside.clear()
     assert driver.serving.refusal(SAVE) is None
+
+
+def test_progress_that_cannot_be_shown_fails_no_savepoint() -> None:
+    store = MemoryStore()
+    store.refuse(unanswered="write ")
+    show = ProgressWriter(JobBoard(store, "orders"), G1, SAVE)
+    show(CaptureProgress(query="q", files_done=1, files_total=2, bytes_done=1, bytes_total=2))
+    store.refuse()
+    show(CaptureProgress(query="q", files_done=2, files_total=2, bytes_done=2, bytes_total=2))
+    assert list(store.list()) == [], "at most once a second, failures included"
+
+
+def test_time_that_is_over_when_a_take_begins_is_over() -> None:
+    assert _EarlyEnd(lambda: False, 0.0)()
+    assert not _EarlyEnd(lambda: False, None)()
