@@ -35,6 +35,8 @@ _LAST_PHASES = frozenset({DECIDED, "running", "verify", "observe", "rollback"})
 """A journal with the result of one of these has ended, unless ``is_last`` is false."""
 _REST = ("release", "rollback", "verify", "observe")
 """After the result of one of these the migration rests: no producer is held, and nothing is half moved."""
+_BEGUN_PHASES = frozenset({"standby", "stop"})
+"""The first that start or stop anything."""
 APPROVED = "approved"
 """A phase before the first: what was approved is in its intent, and it has no result."""
 
@@ -98,6 +100,14 @@ def has_ended(phases: Iterable[PhaseRecord]) -> bool:
     return any(phase.phase in _LAST_PHASES and is_last(phase) for phase in phases)
 
 
+def is_under_way(phases: Collection[PhaseRecord]) -> bool:
+    """Return whether it has started or stopped anything, and has not ended.
+
+    What was only planned or approved, and then refused or given up, has no end of its own.
+    """
+    return any(phase.phase in _BEGUN_PHASES for phase in phases) and not has_ended(phases)
+
+
 def is_last(record: PhaseRecord | None) -> bool:
     """Return whether a last phase has ended its migration or upgrade.
 
@@ -131,11 +141,11 @@ def read_unrested(store: ObjectStore, job: str) -> dict[str, list[PhaseRecord]]:
 
 
 def open_since_ms(store: ObjectStore, job: str) -> int | None:
-    """Return when the oldest migration or upgrade without an end began; None if all have ended."""
+    """Return when the oldest migration or upgrade that is under way began; None if none is."""
     begun = [
         min(phase.intent_at_ms for phase in phases)
         for phases in read_phases(store, job).values()
-        if not has_ended(phases)
+        if is_under_way(phases)
     ]
     return min(begun, default=None)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import SignatureError
-from airflow_flinkstyle.jobs.journal import has_ended, open_since_ms, read_phases
+from airflow_flinkstyle.jobs.journal import has_ended, is_under_way, open_since_ms, read_phases
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.comparison_records import Comparison
 from airflow_flinkstyle.protocol.records import End, Progress
@@ -105,10 +105,10 @@ def _vouch(board: JobBoard, signer: Signer, generations: Sequence[Generation]) -
 
 
 def open_journal(board: JobBoard) -> str | None:
-    """Name a migration or an upgrade that has not ended, and may be undone; None if there is none."""
+    """Name a migration or an upgrade that is under way, and may be undone; None if there is none."""
     phases = read_phases(board.store, board.job)
-    unended = sorted(name for name, records in phases.items() if not has_ended(records))
-    return f"migration or upgrade {unended[0]}" if unended else None
+    begun = sorted(name for name, records in phases.items() if is_under_way(records))
+    return f"migration or upgrade {begun[0]}" if begun else None
 
 
 def dispose_of(

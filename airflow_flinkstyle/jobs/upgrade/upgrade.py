@@ -173,7 +173,12 @@ class Upgrade(UpgradeContext):
         self.journal.begin(lambda: 0)
         with self.at_work():
             if self._has_begun() and self._has_taken_over() and self.journal.read("rollback") is None:
-                failure = self.phase("verify", {}, self._verify)["failure"]
+                # Of a driver that has taken over since its task died; it alone says which generation runs.
+                self.phase("takeover", {}, lambda: steps.takeover(self.in_window()))
+                verified = self.phase("verify", {}, self._verify)
+                failure = verified["failure"]
+                if failure is None and verified.get("then"):
+                    failure = self.phase("observe", {}, _unobserved)["failure"]
                 if failure is None:
                     current = self.client.view.board.current()
                     generation = current.value.generation if current is not None else None
@@ -409,6 +414,12 @@ class Upgrade(UpgradeContext):
     def _taken(self) -> Generation:
         taken = self.journal.result("takeover")
         return Generation(taken["generation"]) if taken is not None else self.generation("new")
+
+
+def _unobserved() -> Mapping[str, Any]:
+    """Return the result of an observation that nobody has ended: what it would have found is not known."""
+    unknown = ("Its task ended before it was observed for as long as was asked for.",)
+    return health.Health(observed_s=0.0, reasons=(), batches={}, unknown=unknown).as_result()
 
 
 # An upgrade by its journal alone: enough for any caller that finds it unfinished to bring it to rest.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -16,10 +17,12 @@ from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     StaleTokenError,
 )
-from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.journal import CutoverJournal, open_since_ms
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.retention import open_journal
 from airflow_flinkstyle.jobs.status import Running, Sightings
 from airflow_flinkstyle.jobs.unsettled import find_unsettled, is_abandoned, release, settle
+from airflow_flinkstyle.jobs.upgrade.health import Bounds
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER
 from testbed.refusals import refuses
@@ -266,6 +269,63 @@ def test_upgrade_that_never_comes_back_is_settled(world: World, at: int, after: 
     world.logs.produce(5)
     world.judge()
     world.until(lambda: len(world.alive()) == 1)
+
+
+@pytest.mark.parametrize("standby", ["warm", "none"])
+def test_upgrade_whose_driver_takes_over_alone_is_settled_and_its_own_retry_finds_it_done(
+    world: World, standby: Literal["warm", "none"]
+):
+    world.start()
+    with pytest.raises(Killed):
+        replace(an_upgrade(world, DyingStore(world.store, 2, only="-takeover.")), standby=standby).run()
+    world.until(lambda: world.board.current().value.generation == world.board.generations()[-1])
+    assert settle_all(world) == ["new"]
+    assert find_unsettled(world.board) == []
+    report = replace(an_upgrade(world), standby=standby).run()
+    assert report.generation == world.board.current().value.generation
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_upgrade_whose_task_ends_while_it_is_observed_is_settled_as_it_runs(world: World):
+    world.start()
+    observed = Bounds(observe_s=60)
+    with pytest.raises(Killed):
+        replace(an_upgrade(world, DyingStore(world.store, 1, only="-observe")), bounds=observed).run()
+    assert len(find_unsettled(world.board)) == 1
+    assert settle_all(world) == ["new"]
+    assert find_unsettled(world.board) == []
+    assert open_journal(world.board) is None, "old checkpoints may go"
+    world.until(lambda: runs(world))
+    second = replace(an_upgrade(world, script="v3.py"), journal=journal_of(world, "u2")).run()
+    assert second.generation > 2, "no other upgrade has to wait"
+
+
+def test_version_that_was_found_unhealthy_is_settled_back(world: World):
+    world.start()
+    with pytest.raises(Killed):
+        replace(
+            an_upgrade(world, DyingStore(world.store, 1, only="-observe")), bounds=Bounds(observe_s=60)
+        ).run()
+    journal = journal_of(world, "u1")
+    journal.begin(lambda: 0)
+    found = {"failure": "It falls behind.", "observed_s": 1.0, "reasons": [], "batches": {}, "unknown": []}
+    journal.close(journal.open("observe", {}), found)
+    assert settle_all(world) == ["old"]
+    assert find_unsettled(world.board) == []
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_what_was_approved_and_never_begun_keeps_no_old_checkpoint(world: World):
+    world.start()
+    journal_of(world, "u1").approve({"script": "v2.py"})
+    assert open_journal(world.board) is None
+    assert open_since_ms(world.store, world.job) is None
+
+
+def journal_of(world: World, name: str) -> CutoverJournal:
+    return CutoverJournal(world.store, world.job, name, UPGRADE_PHASES, signer=SIGNER)
 
 
 def test_new_version_that_fails_before_its_first_batch_is_settled_back(world: World, mood: type[Mood]):
