@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.agent.core.spark import RunOfQuery, RunsToCompare
+from airflow_flinkstyle.agent.spark.compare.writes import _statement
 from airflow_flinkstyle.protocol.comparison_records import Compare
 from testbed.session import local_session
 from tests.unit.savepoint.manifests import a_manifest
@@ -165,3 +166,25 @@ def test_tolerance_counts_for_floating_point_numbers_of_the_state_and_for_nothin
     found = compared_state(old, new, asked, operator=0)
     assert (found.changed, found.added, found.removed) == (3, 0, 0)
     assert compared_state(old, new, Compare(part="new"), operator=0).changed == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("SELECT 1", ""),
+        ("CREATE TABLE IF NOT EXISTS a (x INT)", ""),
+        ("nonsense", ""),
+        ("INSERT INTO a SELECT 1", "InsertIntoStatement"),
+        ("WITH w AS (SELECT 1) INSERT INTO a SELECT * FROM w", "InsertIntoStatement"),
+        ("FROM a INSERT INTO b SELECT x INSERT INTO c SELECT x", "InsertIntoStatement"),
+        ("BEGIN SELECT 1; INSERT INTO a SELECT 1; END", "CompoundBody"),
+        ("LOAD DATA INPATH '/x' INTO TABLE a", "LoadData"),
+        ("ALTER TABLE a DROP PARTITION (p = 1)", "DropPartitions"),
+        ("TRUNCATE TABLE a PARTITION (p = 1)", "TruncatePartition"),
+        ("DROP SCHEMA s CASCADE", "DropNamespace"),
+    ],
+)
+def test_statement_that_writes_is_known_by_its_name_wherever_it_stands(
+    session: SparkSession, text: str, name: str
+):
+    assert _statement(session, text) == name

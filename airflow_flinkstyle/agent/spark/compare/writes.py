@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.agent.core.errors import COMPARED_WRITES
@@ -10,7 +11,7 @@ from airflow_flinkstyle.agent.spark.agent import replace
 from airflow_flinkstyle.protocol.comparison_records import COMPARE, Compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -24,6 +25,7 @@ _TABLE_WRITER: Final = ("create", "replace", "createOrReplace", "append", "overw
 _STATEMENTS: Final = (
     *("InsertIntoStatement", "InsertIntoDir", "MergeIntoTable", "UpdateTable", "DeleteFromTable"),
     *("CreateTableAsSelect", "ReplaceTableAsSelect", "ReplaceTable", "DropTable", "TruncateTable"),
+    *("LoadData", "DropPartitions", "TruncatePartition", "DropNamespace", "CompoundBody"),
 )
 """Spark's names of parsed statements that write or remove rows; ``CREATE TABLE IF NOT EXISTS`` may run."""
 log = logging.getLogger(__name__)
@@ -41,6 +43,10 @@ def refuse_writes() -> None:
         for name in names:
             if hasattr(cls, name):  # XML came with Spark 4
                 _refuse(cls, name)
+    with suppress(ImportError):  # and so did merges
+        from pyspark.sql.merge import MergeIntoWriter
+
+        _refuse(MergeIntoWriter, "merge")
     replace(SparkSession, "sql", _unless_it_writes)
 
 
@@ -57,7 +63,7 @@ def _refuse(cls: PySpark, name: str) -> None:
 
 def _unless_it_writes(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: PySpark, sqlQuery: str, *args: PySpark, **options: PySpark) -> PySpark:
-        if (statement := _statement(self, sqlQuery)) in _STATEMENTS:
+        if statement := _statement(self, sqlQuery):
             _require_allowed(self, f"an SQL statement ({statement})")
         return original(self, sqlQuery, *args, **options)
 
@@ -71,12 +77,23 @@ def _require_allowed(spark: SparkSession, what: str) -> None:
 
 
 def _statement(spark: PySpark, text: str) -> str:
-    """Return Spark's name of a statement; empty if it does not parse: Spark itself then raises an error."""
+    """Return Spark's name of the statement that writes; empty if none does.
+
+    Also below a ``WITH``, and where one query inserts into several tables. A script of several statements
+    (``CompoundBody``) counts as one that writes. One that does not parse is left to Spark, which raises an
+    error itself.
+    """
     try:
-        plan: Java = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001
-        if plan.getClass().getSimpleName() == "UnresolvedWith":
-            plan = plan.child()
-        return str(plan.getClass().getSimpleName())
+        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001
+        return next((name for name in _names(plan) if name in _STATEMENTS), "")
     except Exception:
         log.debug("Spark does not parse a statement of the script", exc_info=True)
         return ""
+
+
+def _names(plan: Java) -> Iterator[str]:
+    """Yield the names of a parsed plan and of all that is in it."""
+    yield str(plan.getClass().getSimpleName())
+    children = plan.children()
+    for number in range(children.size()):
+        yield from _names(children.apply(number))
