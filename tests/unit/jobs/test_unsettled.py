@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -30,6 +32,8 @@ from tests.nightly import nightly_but
 from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
     from tests.unit.jobs.conftest import Mood, World
 
@@ -279,6 +283,7 @@ def test_upgrade_whose_driver_takes_over_alone_is_settled_and_its_own_retry_find
     with pytest.raises(Killed):
         replace(an_upgrade(world, DyingStore(world.store, 2, only="-takeover.")), standby=standby).run()
     world.until(lambda: world.board.current().value.generation == world.board.generations()[-1])
+    world.logs.produce(5)  # it is waited for a batch of it
     assert settle_all(world) == ["new"]
     assert find_unsettled(world.board) == []
     report = replace(an_upgrade(world), standby=standby).run()
@@ -311,7 +316,8 @@ def test_version_that_was_found_unhealthy_is_settled_back(world: World):
     journal.begin(lambda: 0)
     found = {"failure": "It falls behind.", "observed_s": 1.0, "reasons": [], "batches": {}, "unknown": []}
     journal.close(journal.open("observe", {}), found)
-    assert settle_all(world) == ["old"]
+    with producing(world):  # the old version is waited for a batch of it
+        assert settle_all(world) == ["old"]
     assert find_unsettled(world.board) == []
     world.logs.produce(5)
     world.judge()
@@ -322,6 +328,22 @@ def test_what_was_approved_and_never_begun_keeps_no_old_checkpoint(world: World)
     journal_of(world, "u1").approve({"script": "v2.py"})
     assert open_journal(world.board) is None
     assert open_since_ms(world.store, world.job) is None
+
+
+@contextmanager
+def producing(world: World) -> Iterator[None]:
+    """Let records come, one after the other."""
+    ended = threading.Event()
+
+    def produce() -> None:
+        while not ended.wait(0.05):
+            world.logs.produce(1)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
 
 
 def journal_of(world: World, name: str) -> CutoverJournal:
