@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.hooks.keys import run_key
 from airflow_flinkstyle.jobs.answers.values import seconds
 from airflow_flinkstyle.operators.base import airflow_errors
 from airflow_flinkstyle.operators.migrate import MigrationOperator
@@ -54,7 +55,9 @@ class BeginFailBackOperator(MigrationOperator):
 
         hook, form = self.hook, self.form()
         with airflow_errors():
-            reversed_ = last_migration(hook.store, self.job, self.migration_id, signer=hook.signer)
+            reversed_ = last_migration(
+                hook.store, self.job, self.migration_id, signer=hook.signer, besides=run_key(context)
+            )
             form = fill_back(form, reversed_)
             fail_back = begin_fail_back(
                 hook.store,

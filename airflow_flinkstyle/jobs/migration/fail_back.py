@@ -84,9 +84,17 @@ class FailBack:
 
 
 def last_migration(
-    store: ObjectStore, job: str, migration_id: str | None = None, *, signer: Signer
+    store: ObjectStore, job: str, migration_id: str | None = None, *, signer: Signer, besides: str = ""
 ) -> FinishedMigration:
     """Return a finished migration of the job, the newest unless it is named.
+
+    Args:
+        store: With the job's records.
+        job: Its name.
+        migration_id: Which; None for the newest.
+        signer: To verify them.
+        besides: The one that asks: its task may be cleared after it has moved the job, and would reverse
+            itself.
 
     Raises:
         BadInputError: If there is none.
@@ -95,7 +103,7 @@ def last_migration(
     finished: dict[str, dict[str, PhaseRecord]] = {}
     for name, phases in read_phases(store, job).items():
         done = {record.phase: record for record in phases if record.result is not None}
-        if {"translate", "takeover", "running"} <= done.keys():
+        if name != besides and {"translate", "takeover", "running"} <= done.keys():
             finished[name] = done
     newest = max(finished, key=lambda name: _ran_as(finished[name]), default=None)
     chosen = migration_id or newest

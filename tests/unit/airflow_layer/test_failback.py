@@ -132,6 +132,8 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World):
     assert (found.migration_id, found.plan) == ("m1", report.plan)
     with pytest.raises(BadInputError, match="m2"):
         last_migration(world.store, world.job, "m2", signer=SIGNER)
+    with pytest.raises(BadInputError, match="found none"):  # cleared after it had moved
+        last_migration(world.store, world.job, signer=SIGNER, besides="m1")
 
 
 def test_newest_migration_is_that_of_the_newest_generation_whatever_the_clocks_say(world: World):
