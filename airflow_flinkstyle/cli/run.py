@@ -28,7 +28,7 @@ from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.target import SubmitTarget, record_of, target_of
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
-from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
+from airflow_flinkstyle.savepoint.files.verified import damage_of, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 from airflow_flinkstyle.types import RestoreTables, Rewind, StartFrom
@@ -236,7 +236,7 @@ def _newest(
         return None, None, "none", ["it has no savepoint"] if limit_s is not None else []
     age_s = (now_ms() - found.taken_at_ms) / 1000
     faults = []
-    if damage := damaged_records(repository).get(found.savepoint_id):
+    if damage := damage_of(repository, found.savepoint_id):
         checked = f"damaged: {damage.found}"
         faults.append(f"its newest savepoint {found.savepoint_id} is {checked}")
     else:

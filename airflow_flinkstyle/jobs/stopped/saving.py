@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.stopped.offline_lock import hold_offline, is_own, l
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.files.verified import damaged_records
+from airflow_flinkstyle.savepoint.files.verified import damage_of
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint, newest_summary
 
@@ -88,7 +88,7 @@ def savepoint_at_rest(runs: JobView) -> Summary | None:
     if claim_key.startswith(prefix):
         by_caller = new_savepoint_id(runs.board.job, claim_key.removeprefix(prefix))
     is_there = newest.savepoint_id in (status.heartbeat.savepoint_id, by_caller)
-    return newest if is_there and newest.savepoint_id not in damaged_records(runs.repository) else None
+    return newest if is_there and damage_of(runs.repository, newest.savepoint_id) is None else None
 
 
 def _of_plain_spark(runs: JobView, home: Home) -> FlinkstyleError:

@@ -118,11 +118,11 @@ def check_savepoint(
 
 
 def _require_no_full_finding(repository: SavepointRepository, savepoint_id: str) -> None:
-    key = note_key(repository, _FAILED, savepoint_id)
-    noted = repository.store.get(key)
-    failed = parse_stored(DamagedRecord, repository, key, noted.data) if noted is not None else None
-    if failed is not None and failed.found is not None and failed.level == "full":
-        error = SavepointDamagedError.of(savepoint_id, [failed.found], state_after="Nothing has changed.")
+    failed = damage_of(repository, savepoint_id)
+    if failed is not None and failed.level == "full":
+        error = SavepointDamagedError.of(
+            savepoint_id, [str(failed.found)], state_after="Nothing has changed."
+        )
         remedy = "Only a full check sees whether it is whole again; else take another savepoint."
         raise error.rephrased(remedy=remedy)
 
@@ -172,6 +172,14 @@ def verified_records(repository: SavepointRepository) -> Mapping[str, VerifiedRe
     """Return the newest check of each savepoint that passed its last one, by savepoint id."""
     passed, failed = read_notes(repository, _PASSED, VerifiedRecord), damaged_records(repository)
     return {savepoint_id: one for savepoint_id, one in passed.items() if savepoint_id not in failed}
+
+
+def damage_of(repository: SavepointRepository, savepoint_id: str) -> DamagedRecord | None:
+    """Return the newest check of one savepoint if it did not pass; reads no other's."""
+    key = note_key(repository, _FAILED, savepoint_id)
+    noted = repository.store.get(key)
+    failed = parse_stored(DamagedRecord, repository, key, noted.data) if noted is not None else None
+    return failed if failed is not None and failed.found is not None else None
 
 
 def damaged_records(repository: SavepointRepository) -> Mapping[str, DamagedRecord]:
