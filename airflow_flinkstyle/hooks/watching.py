@@ -228,8 +228,8 @@ class WatchedRoot:
         else:
             last_beat = (run.heartbeat.incarnation, run.heartbeat.beat) if run.heartbeat is not None else ()
             # Each try for the same reason has a number of its own, and is no other fault.
-            is_refused = run.submit is not None and run.submit.state == "failed"
-            submit = run.submit.detail if run.submit is not None and is_refused else run.submit_number
+            refused = run.submit if run.submit is not None and run.submit.state == "failed" else None
+            submit = run.submit_number if refused is None else refused.detail
             mark = f"{type(status).__name__} {run.generation} {submit} {last_beat}"
             if run.was_retried_enough(client.view.clock.now_ms()):
                 mark = f"generation {run.generation} dies again and again"  # then it is tried once an hour
@@ -341,7 +341,7 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
         require_old_job_ended(client.view, f"This one does not run: {describe_status(before)}.")
         return before, None
     if isinstance(before, (Dead, Failed)):
-        require_order_stands(client.view, before.run.generation)
+        require_order_stands(client.view, before.run.order)
     status = hook.look_after(job)
     require_old_job_ended(client.view, f"This one runs too: {describe_status(status)}.")
     if isinstance(before, Dead) and before.run.was_retried_enough(client.view.clock.now_ms()):

@@ -146,18 +146,9 @@ def _begin(archive: Path, submission: Submission, class_path: str) -> None:
     except FileExistsError:
         return
     nice = _NICE if shutil.which(_NICE[0]) else ()
+    python = (*nice, sys.executable, *SAFE_PATH, "-m", MODULE)
     process = subprocess.Popen(  # noqa: S603 - this package's own module; no shell
-        (
-            *nice,
-            sys.executable,
-            *SAFE_PATH,
-            "-m",
-            MODULE,
-            str(draft),
-            str(archive),
-            submission.argv[0],
-            class_path,
-        ),
+        (*python, str(draft), str(archive), submission.argv[0], class_path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

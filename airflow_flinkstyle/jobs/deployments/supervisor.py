@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.jobs.deployments.base import Deployment, DriverState, Submission
+    from airflow_flinkstyle.protocol.board import Slot
     from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.25, 60.0
@@ -128,8 +129,8 @@ class Supervisor:
         This supervisor does not start it again: it cannot tell one that was killed from one that left since
         an earlier driver lives.
         """
-        submit, last = self._board.submit(self._generation), self._board.heartbeat(self._generation)
-        if submit is None or submit.value.number != self._number or submit.value.state in ("failed", "dead"):
+        submit, last = self._own_submit(), self._board.heartbeat(self._generation)
+        if submit is None:
             return
         if last is not None:
             writer = self._board.incarnation(self._generation, last.value.incarnation)
@@ -166,10 +167,16 @@ class Supervisor:
             log.warning("The driver is not started again yet: %s", state)
         return state
 
+    def _own_submit(self) -> Slot[Submit] | None:
+        """Return the newest submit; None if it is another caller's, or nobody expects a driver of it."""
+        slot = self._board.submit(self._generation)
+        is_own = slot is not None and slot.value.number == self._number
+        return slot if is_own and slot is not None and slot.value.state not in ("failed", "dead") else None
+
     def _why_not(self, heartbeat: Heartbeat | None) -> str | None:
         """Return why this supervisor must not start the driver again, as half a sentence; None if it may."""
-        slot, current = self._board.submit(self._generation), self._board.current()
-        if slot is None or slot.value.number != self._number or slot.value.state in ("failed", "dead"):
+        current = self._board.current()
+        if self._own_submit() is None:
             return "another caller starts the next one"
         if current is not None and current.value.generation > self._generation:
             return "a later generation has the job"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import Home, OutsideCheckpoint
-    from airflow_flinkstyle.types import Generation
+    from airflow_flinkstyle.protocol.records import TakeoverOrder
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def from_home(runs: JobView, origin: Origin) -> Origin:
     )
 
 
-def order_stands(runs: JobView, generation: Generation, origin: Origin) -> bool:
+def order_stands(runs: JobView, order: TakeoverOrder | None, origin: Origin) -> bool:
     """Return whether a start that was ordered, and that no driver has begun, would be ordered so again.
 
     Between the order and a retry the old job may have run on, and have been adopted once more.
@@ -61,7 +61,6 @@ def order_stands(runs: JobView, generation: Generation, origin: Origin) -> bool:
     Raises:
         JobError, RewindError: As ``from_home``.
     """
-    order = runs.board.takeover_order(generation)
     if order is None or runs.board.binding_home() is None:
         return True
     wanted = from_home(runs, origin)
@@ -69,11 +68,10 @@ def order_stands(runs: JobView, generation: Generation, origin: Origin) -> bool:
     return is_the_same or order.rewind != "continue"
 
 
-def require_order_stands(runs: JobView, generation: Generation) -> None:
+def require_order_stands(runs: JobView, order: TakeoverOrder | None) -> None:
     """Require the same where only the order is known; raises as ``from_home``."""
-    order = runs.board.takeover_order(generation)
     if order is not None and order.savepoint_id is not None:
-        order_stands(runs, generation, FromSavepoint(savepoint_id=order.savepoint_id, rewind=order.rewind))
+        order_stands(runs, order, FromSavepoint(savepoint_id=order.savepoint_id, rewind=order.rewind))
 
 
 def _adopted(runs: JobView, home: Home, origin: Origin) -> Origin:

@@ -106,13 +106,14 @@ class JobStarts:
         self.view.signer.require_keys()
         require_recordable(spec, target)
         self.view.deployment_for(target).require_able()
-        generation = self._own_start(claim_key, spec, target, again=again)
+        generation, order = self._own_start(claim_key, spec, target, again=again), None
         if generation is not None:
             self._require_newest(generation, claim_key)
-            if not order_stands(self.view, generation, origin or origins.LastState()):
+            order = self.view.board.takeover_order(generation)
+            if not order_stands(self.view, order, origin or origins.LastState()):
                 log.warning("The job was adopted again since generation %d was ordered to begin", generation)
                 generation = None
-        if generation is None or self.view.board.takeover_order(generation) is None:
+        if generation is None or order is None:
             before = self._last_number()  # a generation claimed after this outdates the plan
             ended = self._require_stopped(claim_key)
             # Outside the intent: the plan may take or derive a savepoint under an intent of its own, and a

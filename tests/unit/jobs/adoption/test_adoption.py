@@ -31,7 +31,6 @@ from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSav
 from airflow_flinkstyle.kafka.errors import OFFSET_BEFORE_START, OFFSET_BEYOND_END
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.types import Generation
 from testbed.refusals import refuses
 from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, adopt, at, content, start, watched
 from tests.unit.jobs.drivers import QUERY
@@ -140,41 +139,43 @@ def test_old_job_that_goes_on_is_noticed_and_is_adopted_anew_while_nothing_was_s
     assert list(moved_on(world.client().view, world.board.home().value)) != []
 
 
+def start_and_die(world: World, mood: type[Mood]) -> None:
+    """Start generation 1, whose driver dies before it takes over."""
+    world.moods["v1.py"] = mood(slow_start_s=60)
+    world.client().starts.start(world.spec(), world.target(), claim_key="start")
+    world.kill(1)
+    del world.moods["v1.py"]
+
+
 def test_start_that_died_before_the_job_was_adopted_again_begins_where_that_is(
     world: World, plain: PlainSpark, mood: type[Mood]
 ):
     """Its order names the savepoint of the first adoption: what plain Spark did since would be done twice."""
     adopt(world, plain)
-    world.moods["v1.py"] = mood(slow_start_s=60)
-    world.client().starts.start(world.spec(), world.target(), claim_key="start")
-    world.kill(1)
-    del world.moods["v1.py"]
+    start_and_die(world, mood)
     plain.run(batches=2)
     with refuses(OLD_JOB_RUNS, match="batch 2 to batch 4"):
         start(world)
     with refuses(OLD_JOB_RUNS):
-        require_order_stands(world.client().view, Generation(1))
+        require_order_stands(world.client().view, world.board.takeover_order(1))
     again = adopt(world, plain, key="again").manifest
     with pytest.raises(RewindError, match="batch 4 of query orders, found batch 2"):
-        require_order_stands(world.client().view, Generation(1))
+        require_order_stands(world.client().view, world.board.takeover_order(1))
     assert world.alive() == []
     handle = start(world)
     assert handle.generation == 2
     assert world.board.takeover_order(2).savepoint_id == again.savepoint_id
     world.logs.produce(3)
     world.judge()
-    require_order_stands(world.client().view, Generation(2))
+    require_order_stands(world.client().view, world.board.takeover_order(2))
 
 
 def test_start_that_died_before_it_took_over_goes_on_in_its_generation(
     world: World, plain: PlainSpark, mood: type[Mood]
 ):
     adopt(world, plain)
-    world.moods["v1.py"] = mood(slow_start_s=60)
-    world.client().starts.start(world.spec(), world.target(), claim_key="start")
-    world.kill(1)
-    del world.moods["v1.py"]
-    require_order_stands(world.client().view, Generation(1))
+    start_and_die(world, mood)
+    require_order_stands(world.client().view, world.board.takeover_order(1))
     assert start(world).generation == 1
     world.logs.produce(3)
     world.judge()
