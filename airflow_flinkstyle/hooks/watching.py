@@ -123,8 +123,8 @@ class WatchedRoot:
             if self.meter.may_ask() and self._clock.now_s < until_s:
                 in_need[job] = self._inspect(hook, store, job, reported)
         if self._may_ask_not_urgent and (whole := rounds.whole()) is not None and whole not in in_need:
-            in_need[whole] = self._inspect(hook, store, whole, reported, whole=True)
-            rounds.was_whole(whole, is_urgent=bool(self._work.get(whole)))
+            need = in_need[whole] = self._inspect(hook, store, whole, reported, whole=True)
+            rounds.was_whole(whole, is_urgent=bool(self._work.get(whole)), has_need=need is not None)
         for job in rounds.in_turn():
             if self._may_ask_not_urgent and self._clock.now_s < until_s:
                 in_need[job] = self._inspect(hook, store, job, reported)
@@ -187,7 +187,7 @@ class WatchedRoot:
         log.warning(
             "The %s of job %s cannot be inspected now, and is tried again: %s", part, job, error.problem
         )
-        self._rounds.called(job)
+        self._rounds.was_unreadable(job)
         return None
 
     def _lasts(self, job: str, part: str, *, is_wrong: bool) -> bool:

@@ -46,6 +46,8 @@ class _Known:
     """How many times in a row a task was called for it."""
     is_urgent: bool = False
     """Whether its whole inspection comes before those of the others."""
+    was_unreadable: bool = False
+    """Whether it could not be inspected the last time, so that the whole of it was not."""
 
 
 class Rounds:
@@ -145,11 +147,23 @@ class Rounds:
             known.is_urgent, known.whole_due_s = True, now_s
         known.heartbeat, known.lived_s, known.due_s, known.calls = None, None, now_s + DOWN_S, 0
 
-    def was_whole(self, job: str, *, is_urgent: bool) -> None:
-        """Note that the whole of a job was inspected, and whether it is to be again, soon."""
+    def was_whole(self, job: str, *, is_urgent: bool, has_need: bool = False) -> None:
+        """Note that the whole of a job was inspected; it is again soon if not all of it is well.
+
+        Args:
+            job: Which.
+            is_urgent: Whether an upgrade of it is unfinished.
+            has_need: Whether a task is called for it, which may fail of what passes.
+        """
         known = self._known[job]
-        known.is_urgent = is_urgent
-        known.whole_due_s = self._clock.now_s + (DOWN_S if is_urgent else WHOLE_S)
+        is_soon = is_urgent or has_need or known.was_unreadable
+        known.is_urgent, known.was_unreadable = is_urgent, False
+        known.whole_due_s = self._clock.now_s + (DOWN_S if is_soon else WHOLE_S)
+
+    def was_unreadable(self, job: str) -> None:
+        """Note that a job could not be inspected now: it is again, after a while, and soon the whole of it."""
+        self.called(job)
+        self._known[job].was_unreadable = True
 
     def called(self, job: str) -> None:
         """Note that a task was called for a job, so that none is called again for a while."""

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.hooks import watching
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.watching import WatchedRoot
 from airflow_flinkstyle.protocol.pulse import Pulse, write_pulse
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import Generation, Incarnation
 from tests.unit.clocks import SleptClock
 
@@ -60,3 +62,33 @@ def test_hundred_jobs_that_stand_still_at_once_are_all_found_within_ten_seconds(
         found |= {job: second for job in watched.inspect_due(hook, {}) if second >= 20}
         clock.sleep(1.0)
     assert set(jobs[:100]) <= set(found)
+
+
+def stale_seconds(world: World, seconds: int) -> list[int]:
+    """Return in which of so many seconds a job was found to have no savepoint, none of which is reported."""
+    clock, found = SleptClock(), []
+    watched, hook = WatchedRoot({world.job: 1.0}, clock=clock), StreamingJobHook()
+    for second in range(seconds):
+        if watched.inspect_due(hook, {}):
+            found.append(second)
+        clock.sleep(1.0)
+    return found
+
+
+def test_fault_whose_task_failed_of_what_passes_is_found_again_within_a_minute(world: World):
+    world.start()
+    assert stale_seconds(world, 130) == [0, 60, 120]
+
+
+def test_job_that_could_not_be_read_is_inspected_as_a_whole_within_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    world.start()
+    answers = iter([StoreUnavailableError.during("be read", "s3://old-checkpoints", "it is away")])
+
+    def away_once(*_: object) -> None:
+        for error in answers:
+            raise error
+
+    monkeypatch.setattr(watching, "require_old_job_ended", away_once)
+    assert stale_seconds(world, 70) == [60]
