@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -22,6 +23,14 @@ PASSED: tuple[Command, ...] = ("test", "nightly")
 """Each change passes these; a promise that `make matrix` alone kept would be kept by nothing."""
 _NAMED = re.compile(r"`(tests/[\w./-]+\.py::\w+)`")
 _COLLECTED = re.compile(r"^(tests/[\w./-]+\.py::\w+)", re.MULTILINE)
+_COLLECTING = """
+import json, sys, pytest
+for arguments in json.load(sys.stdin):
+    print(f"exit code {int(pytest.main(arguments))}", flush=True)
+"""
+"""One process for each environment: to import what the tests import takes longer than to collect them."""
+_ENDS = re.compile(r"^exit code (\d+)$", re.MULTILINE)
+_NO_TESTS = 5
 
 
 def main() -> int:
@@ -45,33 +54,39 @@ def commands_of(files: Iterable[str]) -> dict[str, set[str]]:
         files: Paths below the checkout; nothing else is collected.
     """
     wanted = {ROOT / file for file in files}
-    asked = [
-        (command, one)
-        for command in PASSED
-        for tiers in TOGETHER[command]
-        for one in selection(tiers, command)
-        if wanted.intersection(one.files)
-    ]
+    by_venv: dict[Path, list[tuple[Command, Invocation]]] = {}
+    for command in PASSED:
+        for tiers in TOGETHER[command]:
+            for one in selection(tiers, command):
+                if wanted.intersection(one.files):
+                    by_venv.setdefault(one.venv, []).append((command, one))
     found: dict[str, set[str]] = {}
     with ThreadPoolExecutor(2) as pool:
-        answers = pool.map(lambda each: _collect(each[1], wanted), asked)
-        for (command, _), names in zip(asked, answers, strict=True):
-            for name in names:
-                found.setdefault(name, set()).add(f"make {command}")
+        answers = pool.map(lambda asked: _collect([one for _, one in asked], wanted), by_venv.values())
+        for asked, collected in zip(by_venv.values(), answers, strict=True):
+            for (command, _), names in zip(asked, collected, strict=True):
+                for name in names:
+                    found.setdefault(name, set()).add(f"make {command}")
     return found
 
 
-def _collect(what: Invocation, wanted: set[Path]) -> set[str]:
-    """Let pytest tell what it would run; nothing is, and what cannot be imported is an error."""
-    files = [str(file.relative_to(ROOT)) for file in what.files if file in wanted]
-    command = [str(what.venv / "bin" / "python"), "-m", "pytest", "--collect-only", "-q", "-m", what.markers]
+def _collect(asked: list[Invocation], wanted: set[Path]) -> list[set[str]]:
+    """Let pytest tell what it would run of each; nothing is, and what cannot be imported is an error."""
     cache = f"cache_dir={HOME / 'cache' / 'pytest-promises'}"
+    options = ["--collect-only", "-q", "-o", cache, "-p", "no:xdist"]
+    arguments = [
+        [*options, "-m", one.markers, *(str(file.relative_to(ROOT)) for file in one.files if file in wanted)]
+        for one in asked
+    ]
+    command = [str(asked[0].venv / "bin" / "python"), "-c", _COLLECTING]
     done = subprocess.run(  # noqa: S603
-        [*command, "-o", cache, "-p", "no:xdist", *files], cwd=ROOT, capture_output=True, text=True
+        command, cwd=ROOT, input=json.dumps(arguments), capture_output=True, text=True
     )
-    if done.returncode not in (0, 5):
-        raise RuntimeError(f"{what.name} collects nothing: {done.stdout}{done.stderr}")
-    return set(_COLLECTED.findall(done.stdout))
+    *parts, _ = _ENDS.split(done.stdout)
+    collected, codes = parts[::2], parts[1::2]
+    if len(codes) != len(asked) or any(int(code) not in (0, _NO_TESTS) for code in codes):
+        raise RuntimeError(f"{asked[0].venv.name} collects nothing: {done.stdout}{done.stderr}")
+    return [set(_COLLECTED.findall(names)) for names in collected]
 
 
 if __name__ == "__main__":

@@ -268,12 +268,14 @@ class Comparison(Record):
 
 
 def _why(one: ComparedQuery) -> str:
-    """Return what differs of a query, or why it cannot be compared; empty for neither."""
+    """Return what differs of a query and what was not compared, or why it cannot be; empty for none."""
     if one.not_comparable:
         return one.not_comparable.removesuffix(".")
     rows = (("changed", one.changed), ("only in the old version", one.only_old))
     parts = [f"{count:,} {what}" for what, count in (*rows, ("only in the new one", one.only_new)) if count]
-    return ", ".join([*parts, *one.columns, *(f"state of {state}" for state in one.states if state.differs)])
+    parts += [*one.columns, *(f"state of {state}" for state in one.states if state.differs)]
+    untested = [f"not compared: {' '.join(one.untested).removesuffix('.')}"] if one.untested else []
+    return ", ".join([*parts, *untested])
 
 
 def _details(name: str, one: ComparedQuery) -> Iterator[str]:

@@ -38,10 +38,11 @@ def session(spark_paths: SparkPaths) -> Iterator[SparkSession]:
 @pytest.fixture
 def compare(session: SparkSession, tmp_path: Path) -> Any:
     from airflow_flinkstyle.agent.spark.compare.rows import compare_rows, kept_rows
+    from airflow_flinkstyle.agent.spark.compare.states import compare as compare_all
 
     def call(
         *runs: Batches, schema: str = "k int, v double", schemas: tuple[str, ...] = (), mode: str = "append",
-        **asked: Any,
+        states: bool = False, **asked: Any,
     ) -> ComparedQuery:  # fmt: skip
         kept = []
         for number, batches in enumerate(runs):
@@ -49,7 +50,7 @@ def compare(session: SparkSession, tmp_path: Path) -> Any:
             for batch, rows in enumerate(batches):
                 keep(session.createDataFrame(rows, schemas[number] if schemas else schema), batch + 4)
             kept.append(RunOfQuery(rows=str(tmp_path / str(number)), copy="", is_format_2=False))
-        return compare_rows(
+        return (compare_all if states else compare_rows)(
             session.newSession(),
             RunsToCompare(
                 query=replace(QUERY, name="totals"),
@@ -107,6 +108,15 @@ def test_ignored_columns_orders_of_arrays_and_maps(compare: Any):
     found = compare([rows], [others], schema=schema, ignore=("at", "tags:order", "none"))
     assert (found.verdict, found.equal) == ("same", 1)
     assert "none" in found.untested[0]
+
+
+def test_state_that_could_not_be_compared_is_not_the_same_and_hides_no_difference(compare: Any):
+    """The runs left no copy of their checkpoints."""
+    found = compare([[(1, 1.0)]], [[(1, 1.0)]], states=True)
+    assert found.verdict == "not comparable"
+    assert found.not_comparable.startswith("Its state: ")
+    found = compare([[(1, 1.0)]], [[(1, 2.0)]], states=True)
+    assert (found.verdict, len(found.untested)) == ("differs", 1)
 
 
 @pytest.mark.nightly

@@ -24,6 +24,7 @@ from airflow_flinkstyle.protocol.comparison_records import COMPARE, Compare
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.types import Generation
 from testbed.refusals import refuses
+from tests.comparisons import SAME, a_comparison
 from tests.unit.jobs.cutovers import an_upgrade, save
 
 if TYPE_CHECKING:
@@ -163,3 +164,11 @@ def test_answers_about_a_comparison_come_as_values_or_as_text():
     assert (asked.how.keys, asked.how.ignore) == ({"totals": ("k", "v")}, ("at", "tags:order"))
     assert asked.how.tolerance == {"p": 0.5}
     assert compare_asked(batches=0, records=1) is None
+
+
+def test_summary_says_what_was_not_compared():
+    found = a_comparison(
+        queries={"totals": replace(SAME, untested=("Its state: Spark 3.5.8 cannot read it.",))}
+    )
+    assert found.verdict == "same"
+    assert found.summary().endswith(": totals: not compared: Its state: Spark 3.5.8 cannot read it")
