@@ -161,7 +161,7 @@ class Rounds:
         known.whole_due_s = self._clock.now_s + (DOWN_S if is_soon else WHOLE_S)
 
     def was_unreadable(self, job: str) -> None:
-        """Note that a job could not be inspected now: it is again, after a while, and soon the whole of it."""
+        """Note that a job could not be inspected now: the whole of it is again soon."""
         self.called(job)
         self._known[job].was_unreadable = True
 

@@ -33,7 +33,7 @@ def compare_states(
     """Return each state of each operator, compared, and what could not be, one sentence each.
 
     Raises:
-        Exception: Whatever Spark raises that is no known limit of its reader: nothing is known of the state then.
+        Exception: Of Spark, if it is no known limit of its reader: nothing is known of the state then.
     """
     if not any(entry.path.startswith("state/") for entry in runs.query.files):
         return (), ()
