@@ -285,7 +285,7 @@ def _is_spark_only(text: str) -> bool:
 def run_pytest(what: Invocation) -> Outcome:
     """Run one pytest under a guard that ends whatever it leaves, and read its report."""
     name, tiers, venv, files = what.name, what.tiers, what.venv, what.files
-    waits = "integration" in tiers and venv == VENV_AIRFLOW
+    waits = venv == VENV_AIRFLOW and tiers != ("e2e",)
     lanes = ("-n", WAITING_LANES if waits else LANES, *(STEALING if tiers == ("e2e",) else FILE_IN_ONE))
     say(f"--- {name}: {len(files)} files")
     scratch = HOME / "tmp" / f"{tiers[-1]}-{venv.name}-{os.getpid()}"

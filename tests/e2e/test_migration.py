@@ -86,6 +86,7 @@ def test_a_window_without_any_producer_ends_without_a_commit(scenario: OrdersSce
     assert judgement.right, judgement
 
 
+@pytest.mark.nightly
 def test_refused_migrations_leave_the_job_on_old_with_its_producers_released(
     scenario: OrdersScenario, reader: StateReader
 ):

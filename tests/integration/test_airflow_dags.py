@@ -275,6 +275,7 @@ def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_ot
     assert "nobody: JOB_UNKNOWN" in rotated
 
 
+@pytest.mark.nightly
 def test_jobs_are_watched_by_one_task_that_tells_once_and_starts_a_killed_driver_again(
     lab: Lab, live: Airflow, taken: tuple[str, str]
 ):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", matrix_but("standalone".__eq__, ["standalone", "yarn"]))
 def test_driver_on_a_cluster_is_started_once_saved_killed_relaunched_and_stopped(
     place: Place, tmp_path: Path

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from testbed.spark import SparkPaths
     from tests.integration.warm_lab import WarmJvms
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,6 @@ def test_hot_savepoint_from_hdfs_is_restored_to_hdfs_by_a_standby(lab: Lab, hdfs
     assert rows[-1]["n"]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("path", ["s3://warehouse/table", "no-such-scheme://table", "catalog:table"])
 def test_sink_whose_place_only_its_own_client_opens_keeps_no_log_of_files(spark: SparkSession, path: str):
     assert newest_batch(PySparkSession.of(spark), Sink(name="iceberg", path=path)) is None

@@ -21,6 +21,7 @@ VERSION = tuple(int(part) for part in (paths.SPARK or "4.2").split("."))
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,
+    pytest.mark.nightly,
     pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.1 brought the evolution of state"),
 ]
 
@@ -97,7 +98,6 @@ def test_columns_that_spark_accepts_are_named(lab: Lab, generation: int, fields:
     driver.kill()
 
 
-@pytest.mark.nightly
 def test_column_that_spark_refuses_is_named_and_the_job_runs_on(lab: Lab):
     lab.claim(5, follows=1, prepare_savepoint_id="sp-1", rehearse=Rehearse(batches=2))
     text = JOB.format(fields="n string, top int", value="lambda n: (str(n), n)")

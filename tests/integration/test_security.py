@@ -182,6 +182,7 @@ def command_lines() -> str:
     return "\n".join(found)
 
 
+@pytest.mark.nightly
 def test_driver_reads_with_each_login_and_shows_it_to_nobody(
     secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):

@@ -56,7 +56,7 @@ def rewound(lab: Lab, *, to: int, run: int) -> None:
     lab.rewind(to)
 
 
-@pytest.mark.parametrize("mode", ["fork", "re-emit"])
+@pytest.mark.parametrize("mode", [pytest.param("fork", marks=pytest.mark.nightly), "re-emit"])
 def test_chosen_rewind_writes_again_what_came_after_the_savepoint(lab: Lab, mode: str):
     rewound(lab, to=0, run=3)
     start_from(lab, 0)

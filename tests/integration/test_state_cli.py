@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 CASE = paths.ROOT / "tests/golden/4.2.0/rocksdb-changelog"
 
@@ -76,7 +76,6 @@ def test_a_repartitioned_savepoint_is_made_beside_the_old_one(root: Path):
     assert again.stderr.startswith("REPARTITION: Expected savepoint")
 
 
-@pytest.mark.nightly
 def test_keys_are_dropped_after_a_look_at_what_would_change(root: Path):
     drop = ("transform", "sp-1", "--drop-keys", "key.k = 2", "--json")
     looked = command(root, *drop, "--dry-run")
@@ -145,14 +144,12 @@ def test_a_script_changes_state_and_one_without_changes_is_refused(root: Path, t
     assert "give what to change, or --script" in both.stderr
 
 
-@pytest.mark.nightly
 def test_state_that_is_in_rocksdb_is_not_moved_there(root: Path):
     done = command(root, "convert", "sp-1")
     assert done.exit_code == 1
     assert done.stderr.startswith("STATE_TRANSFORM: Expected query q to keep its state in Spark's default")
 
 
-@pytest.mark.nightly
 def test_transformation_that_is_killed_leaves_no_savepoint_and_is_in_nobodys_way(root: Path, tmp_path: Path):
     script, begun = tmp_path / "changes.py", tmp_path / "begun"
     script.write_text(
@@ -184,7 +181,6 @@ def test_transformation_that_is_killed_leaves_no_savepoint_and_is_in_nobodys_way
     assert done.exit_code == 0, done.stderr
 
 
-@pytest.mark.nightly
 def test_what_the_reader_refuses_is_told(root: Path):
     done = command(root, "state-diff", "sp-1", "sp-2", "--where", "nothing = 1")
     assert done.exit_code == 1

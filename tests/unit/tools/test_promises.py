@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tools.promises import commands_of, promised
 from tools.run_tests import TESTS
 
 
+@pytest.mark.nightly
 def test_every_promise_is_collected_by_one_of_the_two_commands():
     found = commands_of({name.partition("::")[0] for name in promised()})
     assert [name for name in promised() if not found.get(name)] == []
