@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.page_roots import DEFAULT_CONNECTION, root_tag
+from airflow_flinkstyle.hooks.page_roots import DEFAULT_CONNECTION, ONE_ROOT_TAG, root_tag
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 
 if TYPE_CHECKING:
@@ -97,12 +97,14 @@ class Form:
         """
         arguments = {
             "catchup": False,
-            "tags": ["flinkstyle", *([self._job] if self._job else []), *self._root_tags()],
+            "tags": ["flinkstyle", *([self._job] if self._job else [])],
             "doc_md": doc,
             "render_template_as_native_obj": True,  # an empty field arrives as None, not as "None"
             **defaults,
             **self._arguments,
         }
+        # Beside an author's own tags too: without them the page would take it for a DAG of the usual root.
+        arguments["tags"] = list(dict.fromkeys([*arguments["tags"], *self._root_tags()]))
         usual = defaults.get("default_args", {})
         arguments["default_args"] = {**usual, **self._arguments.get("default_args", {})}
         named = given or (f"{dag_id}_{self._job}" if self._job else dag_id)
@@ -127,7 +129,7 @@ class Form:
     def _root_tags(self) -> list[str]:
         """Return tags that name the DAG's roots for the Savepoints page; none for the usual root alone."""
         if _ROOT in self.known:
-            return [root_tag(self.known[_ROOT])]
+            return [root_tag(self.known[_ROOT]), ONE_ROOT_TAG]
         offered = dict.fromkeys(self._offered_roots())
         return [] if list(offered) == [DEFAULT_CONNECTION] else [root_tag(conn_id) for conn_id in offered]
 

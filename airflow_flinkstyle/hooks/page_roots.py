@@ -16,6 +16,8 @@ from airflow_flinkstyle.errors import BadInputError
 DEFAULT_CONNECTION = "flinkstyle_default"
 DEFAULT = f"{DEFAULT_CONNECTION}:take_savepoint"
 ROOT_TAG = "root:"
+ONE_ROOT_TAG = "one root"
+"""Of a DAG that knows its connection, and asks nobody for it: beside the tag of that root."""
 _MOST_OF_A_TAG = 100
 """Characters that Airflow allows."""
 _ENTRY = re.compile(r"([A-Za-z0-9_.-]+)(?::([A-Za-z0-9_.~-]+))?")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow.models.dag import DagModel, DagTag
 from sqlalchemy import select
 
-from airflow_flinkstyle.hooks.page_roots import DEFAULT_CONNECTION, ROOT_TAG, root_tag
+from airflow_flinkstyle.hooks.page_roots import DEFAULT_CONNECTION, ONE_ROOT_TAG, ROOT_TAG, root_tag
 from airflow_flinkstyle.hooks.root_rights import is_listed
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ def fitting_dags(
 ) -> set[str]:
     """Return those of some DAGs that are there, and may act on the jobs of a connection's root.
 
-    A DAG that knows another connection would act on the job of the same name there. One that asks for the
-    connection may act on its own default, and on a root that lists it.
+    A DAG that knows another connection would act on the job of the same name there, also if a pattern of
+    this root's list fits its name. One that asks for the connection may act on its own default, and on a root
+    that lists it.
 
     Args:
         session: Of Airflow's database.
@@ -41,14 +42,17 @@ def fitting_dags(
     """
     found = dags_there(session, dag_ids)
     tags = select(DagTag.dag_id, DagTag.name).where(
-        DagTag.dag_id.in_(found), DagTag.name.startswith(ROOT_TAG, autoescape=True)
+        DagTag.dag_id.in_(found),
+        DagTag.name.startswith(ROOT_TAG, autoescape=True) | (DagTag.name == ONE_ROOT_TAG),
     )
     roots: dict[str, set[str]] = {dag_id: set() for dag_id in found}
     for dag_id, tag in session.execute(tags):
         roots[dag_id].add(tag)
-    return {
-        dag_id
-        for dag_id, own in roots.items()
-        if (listed is not None and is_listed(dag_id, listed))
-        or (listed is None and (root_tag(conn_id) in own or (not own and conn_id == DEFAULT_CONNECTION)))
-    }
+    return {dag_id for dag_id, own in roots.items() if _fits(dag_id, own, conn_id, listed)}
+
+
+def _fits(dag_id: str, tags: Collection[str], conn_id: str, listed: Collection[str] | None) -> bool:
+    is_its_root = root_tag(conn_id) in tags
+    if listed is None:
+        return is_its_root or (not tags and conn_id == DEFAULT_CONNECTION)
+    return is_listed(dag_id, listed) and (is_its_root or ONE_ROOT_TAG not in tags)

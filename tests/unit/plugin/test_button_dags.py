@@ -48,6 +48,19 @@ def test_dag_of_a_job_below_another_root_is_not_opened_for_its_namesake(session:
     assert fitting_dags(session, [own, any_job], "flinkstyle_staging") == set()
 
 
+def test_list_of_a_root_opens_no_dag_that_knows_another_one(session: Session):
+    own = parsed(session, stop_dag(PRODUCTION))
+    assert fitting_dags(session, [own], "flinkstyle_staging", ["stop_job*"]) == set()
+    assert fitting_dags(session, [own], "flinkstyle_production", ["stop_job*"]) == {own}
+    assert fitting_dags(session, [own], "flinkstyle_production", ["upgrade_job"]) == set()
+
+
+def test_tags_of_the_root_are_beside_those_of_the_author(session: Session):
+    own = parsed(session, stop_dag(PRODUCTION, tags=["team"]))
+    assert fitting_dags(session, [own], "flinkstyle_default") == set()
+    assert fitting_dags(session, [own], "flinkstyle_production") == {own}
+
+
 def test_dag_that_is_told_the_connection_fits_its_default_and_each_root_that_lists_it(session: Session):
     own = parsed(session, stop_dag("orders"))
     assert fitting_dags(session, [own], "flinkstyle_default") == {own}
