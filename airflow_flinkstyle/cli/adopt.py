@@ -12,6 +12,7 @@ from airflow_flinkstyle.cli.kafka.options import KafkaConfigs, KafkaConns, all_c
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import batches, confirm, note, progress_bar, show, table
 from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, launch_by, wanted_by
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, Ending, EndProcess
 from airflow_flinkstyle.jobs.adoption.leaving import destinations
 from airflow_flinkstyle.jobs.adoption.leaving import leave as leave_job
@@ -131,6 +132,8 @@ def adopt_running(
     Without --end-pid and --end-command you are asked to end the old driver at the right moment. A call with
     the same --key continues one that failed.
     """
+    if give_up and key is None:
+        raise typer.BadParameter("give --give-up with the --key of the call that left a driver waiting")
     client = client_of(root, job)
     spec, target = launch_by(client.view, root, wanted_by(job, file, master, python, log_dir))
     key = key or f"cli-{uuid.uuid4()}"
@@ -152,9 +155,7 @@ def adopt_running(
         still_s=still_s,
     )
     if give_up:
-        adoption.journal.begin(lambda: 0)
-        adoption.give_up(f"{whoami()} gave it up.")
-        show({"job": job, "given_up": True}, f"The adoption of job {job} was given up.", as_json=as_json)
+        _give_up(adoption, key, as_json=as_json)
         return
     confirm(f"Adopt job {job}, and end its old driver?", yes=yes)
     if not as_json:
@@ -170,6 +171,23 @@ def adopt_running(
         ("down for", down),
     ]
     show(done.as_dict(), table("", "", rows=rows), as_json=as_json)
+
+
+def _give_up(adoption: RunningAdoption, key: str, *, as_json: bool) -> None:
+    job = adoption.client.view.job
+    if not adoption.journal.has_begun:
+        raise BadInputError(
+            f"An adoption of job {job} with key {key} was expected to have begun, found none.",
+            state_after="Nothing was ended.",
+            remedy="Give the key that the call printed.",
+        )
+    adoption.journal.begin(lambda: 0)
+    waiting = adoption.new
+    adoption.give_up(f"{whoami()} gave it up.")
+    ended = f" The driver of generation {waiting} was ended." if waiting is not None else ""
+    text = f"The adoption of job {job} was given up. {adoption.old_job}.{ended}"
+    document = {"job": job, "given_up": True, "old_job": adoption.old_job, "ended_generation": waiting}
+    show(document, text, as_json=as_json)
 
 
 def _ending(pid: int | None, command: str | None, gone: str | None) -> Ending:

@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     describe_status,
 )
+from airflow_flinkstyle.jobs.stopped.last_run import without_saving
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT, Heartbeat
 from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import Generation, OnFailedSavepoint
@@ -49,7 +50,8 @@ def list_jobs(root: Root, as_json: AsJson = False) -> None:
 
     A dead driver elsewhere may count as running; job status waits until it is certain.
     """
-    found = {job: client_of(root, job).view.status() for job in jobs_found(root)}
+    views = {job: client_of(root, job).view for job in jobs_found(root)}
+    found = {job: without_saving(view, view.status()) for job, view in views.items()}
     document = {"jobs": [_document(job, status) for job, status in found.items()]}
     rows = [(job, describe_status(status)) for job, status in found.items()]
     show(document, table("job", "what it is doing", rows=rows), as_json=as_json)
@@ -62,7 +64,7 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
     """
     require_job(root, job)
     client = client_of(root, job)
-    status = client.view.settled_status(at_most_s=_CERTAIN_S)
+    status = without_saving(client.view, client.view.settled_status(at_most_s=_CERTAIN_S))
     rows = [("job", job), ("status", describe_status(status))]
     home = client.view.board.binding_home()
     if home is not None:
@@ -142,6 +144,7 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
     return {
         "job": job,
         "status": _NAMES[type(status)],
+        "certain": run.is_certain if run else True,
         "generation": run.generation if run else None,
         "incarnation": run.incarnation if run else None,
         "batches": heartbeat.batches() if heartbeat else {},

@@ -1,6 +1,7 @@
 """``flinkstyle job start|restart|logs|health``: by a definition of the job, or as it was started last."""
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -23,8 +24,8 @@ from airflow_flinkstyle.jobs.spec import JobSpec, default_checkpoint_root, launc
 from airflow_flinkstyle.jobs.start.home import moved_on
 from airflow_flinkstyle.jobs.start.origins import LastState, Origin, origin_of
 from airflow_flinkstyle.jobs.start.tables import await_restored
-from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
-from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
+from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch, without_saving
 from airflow_flinkstyle.jobs.target import SubmitTarget, record_of, target_of
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
@@ -151,7 +152,10 @@ def restart(
     spec = replace(spec, leave_checkpoints=tuple(leave_checkpoint or ()))
     confirm(f"Restart job {job}?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"
-    if isinstance(client.view.settled_status(at_most_s=_CERTAIN_S), (Running, Starting)):
+    status = client.view.settled_status(at_most_s=_CERTAIN_S)
+    # A repeated call finds the driver that the earlier one has started: to stop it would close the job.
+    own = client.view.own_claim(_claim_key(spec, target, LastState(), key))
+    if isinstance(status, (Running, Starting)) and status.run.generation != own:
         outcome = client.requests.stop(f"{key}/stop", savepoint=True, timeout_s=timeout_s)
         if isinstance(outcome, SavepointOnly):
             raise end_unstopped(outcome, as_json=as_json)
@@ -167,7 +171,7 @@ def logs(
     """Show the end of the driver's log, if its file is on this machine."""
     require_job(root, job)
     client = client_of(root, job)
-    status = client.view.status()
+    status = without_saving(client.view, client.view.status())
     if isinstance(status, NeverStarted):
         raise JobNotRunningError(
             f"Job {job} was expected to have a log, found that {describe_status(status)}.",
@@ -194,8 +198,8 @@ def health(
     batch_limit_s = seconds_or_none("--max-batch-age", max_batch_age)
     savepoint_limit_s = seconds_or_none("--max-savepoint-age", max_savepoint_age)
     client = client_of(root, job)
-    status = client.view.settled_status(at_most_s=_CERTAIN_S)
-    findings = [] if isinstance(status, Running) else [f"it does not run: {describe_status(status)}"]
+    status = without_saving(client.view, client.view.settled_status(at_most_s=_CERTAIN_S))
+    findings = list(_faults_of_driver(status))
     ages = _batch_ages_s(status) if isinstance(status, Running) else {}
     for name, age_s in ages.items():
         if batch_limit_s is not None and (age_s is None or age_s > batch_limit_s):
@@ -204,8 +208,6 @@ def health(
     home = client.view.board.home()
     if home is not None and home.value.state == "adopted":
         findings += [f"its old job runs too: {found}" for found in moved_on(client.view, home.value)]
-    if isinstance(status, Running):
-        findings += [f"query {name} was {PAST_THE_AGENT}" for name in status.heartbeat.unregistered]
     newest, savepoint_age_s, savepoint, faults = _newest(repository_of(root, job), savepoint_limit_s)
     findings += faults
     document = {
@@ -225,6 +227,20 @@ def health(
     show(document, table("", "", rows=rows), as_json=as_json)
     if findings:
         raise typer.Exit(ExitCode.PARTLY)
+
+
+def _faults_of_driver(status: JobStatus) -> Iterator[str]:
+    """Yield what is wrong with a job's driver and its queries."""
+    if not isinstance(status, Running):
+        yield f"it does not run: {describe_status(status)}"
+        return
+    if not status.run.is_certain:  # its lease is longer than this command waits
+        yield f"its heartbeat has not changed for {status.run.silence.still_s:.0f} s"
+    for name, query in sorted(status.heartbeat.queries.items()):
+        if query.failed:
+            yield f"an error has ended query {name}"
+    for name in status.heartbeat.unregistered:
+        yield f"query {name} was {PAST_THE_AGENT}"
 
 
 def _newest(
@@ -295,9 +311,7 @@ def _start(
     *,
     as_json: bool,
 ) -> None:
-    given = {"leave_checkpoints": spec.leave_checkpoints} if spec.leave_checkpoints else {}
-    asked = {"spec": launch_of(spec, target)["spec"], "origin": origin, **given}
-    claim_key = f"{key}/{digest_of(asked=asked)}" if key else f"cli:{uuid.uuid4()}"
+    claim_key = _claim_key(spec, target, origin, key)
     handle = client.starts.start(spec, target, claim_key=claim_key, origin=origin)
     running = client.drivers.wait_running(handle.generation, timeout_s=timeout_s)
     notes = [f"{query}, {one}" for query, one in notes_of(running.heartbeat)]
@@ -315,6 +329,13 @@ def _start(
         f"Job {spec.name} runs as generation {handle.generation}, checkpoints in {handle.checkpoint_location}"
     )
     show(document, text, as_json=as_json)
+
+
+def _claim_key(spec: JobSpec, target: SubmitTarget, origin: Origin, key: str | None) -> str:
+    """Return the key under which a start is claimed: a call with the same key and answers finds it."""
+    given = {"leave_checkpoints": spec.leave_checkpoints} if spec.leave_checkpoints else {}
+    asked = {"spec": launch_of(spec, target)["spec"], "origin": origin, **given}
+    return f"{key}/{digest_of(asked=asked)}" if key else f"cli:{uuid.uuid4()}"
 
 
 def _batch_ages_s(status: Running) -> dict[str, float | None]:

@@ -50,7 +50,7 @@ def test_driver_on_a_cluster_is_started_once_saved_killed_relaunched_and_stopped
         lab.judge()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_driver_whose_executors_are_gone_for_good_ends_and_the_next_one_goes_on(tmp_path: Path):
     with Cluster("standalone-client", tmp_path) as cluster:
         lab = ClusterLab(tmp_path / "job", cluster)

@@ -149,7 +149,7 @@ def test_driver_of_a_user_that_lingers_outlives_the_service_in_a_scope_of_the_us
     assert f"user@{NOBODY}.service/app.slice/flinkstyle-job-000001-" in cgroup
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_job_that_a_service_started_runs_on_and_is_controlled_from_another_pid_namespace(
     machine: systemd.Systemd,
 ):

@@ -139,7 +139,7 @@ def test_supervisor_starts_a_driver_again_whose_jvm_is_killed_before_its_query_r
         lab.close()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_driver_starts_from_the_archive_of_classes_that_the_first_one_had_made(tmp_path: Path):
     lab = Lab(tmp_path, archives=True)
     conf = {name: value for name, value in spark_conf().items() if not name.endswith("extraJavaOptions")}
@@ -179,7 +179,7 @@ def spoken(client: JobClient) -> int:
     return client.view.board.current_heartbeat().incarnation
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(detached: Lab):
     client = detached.client
     handle = client.starts.start(detached.spec(), detached.target(), claim_key="start")
@@ -221,7 +221,7 @@ def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(detached
     detached.judge()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(lab: Lab):
     """Offsets of files are numbers of what the source has logged: that goes back with the planned batch."""
     with NumberedFiles(lab.folder).fed(every_s=0.3):

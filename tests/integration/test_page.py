@@ -176,7 +176,7 @@ def test_admin_triggers_a_dag_with_the_fields_filled_in(url: str, admin: Caller,
     assert f"{run['dag_run_id']} by admin" in page.inner_text("dialog .fault")
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_quotes_keep_the_words_of_an_argument_together(url: str, admin: Caller, browser: Browser):
     page = open_page(browser, url, "admin")
     page.goto(url + SAVEPOINT)
@@ -206,7 +206,7 @@ def test_savepoint_is_pinned_with_a_reason_and_let_go(url: str, browser: Browser
     assert page.evaluate("globalThis.hacked") is None
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_savepoint_that_goes_while_the_form_is_open_is_a_sentence_and_nothing_is_triggered(
     url: str, airflow: Airflow, admin: Caller, browser: Browser
 ):
@@ -272,7 +272,7 @@ def test_who_has_no_right_finds_no_page_and_no_job(url: str, browser: Browser):
     assert "orders" not in page.inner_text("body")
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_narrow_window_scrolls_tables_and_not_the_page(url: str, browser: Browser):
     page = open_page(browser, url, "viewer")
     page.wait_for_selector("text=refunds")

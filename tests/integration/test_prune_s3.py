@@ -82,7 +82,7 @@ def test_takes_and_prunes_at_once_leave_whole_savepoints_and_nothing_else(
     assert repository().blob_sizes().keys() == left[0].blobs.keys() | left[1].blobs.keys()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_prune_of_a_bucket_that_keeps_versions_frees_nothing_and_check_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

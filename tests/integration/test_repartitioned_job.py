@@ -170,6 +170,7 @@ def test_upgrade_adds_a_column_to_the_state_while_rows_come(lab: Lab):
     lab.judge()
 
 
+@pytest.mark.matrix
 def test_upgrade_moves_the_state_to_rocksdb_while_rows_come(lab: Lab):
     client = lab.client
     client.starts.start(lab.spec(), lab.target(), claim_key="run-1/start")
@@ -199,6 +200,7 @@ def test_upgrade_moves_the_state_to_rocksdb_while_rows_come(lab: Lab):
 NAMED = COUNTS.replace("spark.readStream.format", 'spark.readStream.name("numbers").format')
 
 
+@pytest.mark.matrix
 def test_upgrade_gives_the_source_a_name_and_takes_it_back_while_rows_come(lab: Lab):
     client = lab.client
     client.starts.start(lab.spec(), lab.target(), claim_key="run-1/start")

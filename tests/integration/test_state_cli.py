@@ -144,12 +144,14 @@ def test_a_script_changes_state_and_one_without_changes_is_refused(root: Path, t
     assert "give what to change, or --script" in both.stderr
 
 
+@pytest.mark.matrix
 def test_state_that_is_in_rocksdb_is_not_moved_there(root: Path):
     done = command(root, "convert", "sp-1")
     assert done.exit_code == 1
     assert done.stderr.startswith("STATE_TRANSFORM: Expected query q to keep its state in Spark's default")
 
 
+@pytest.mark.matrix
 def test_transformation_that_is_killed_leaves_no_savepoint_and_is_in_nobodys_way(root: Path, tmp_path: Path):
     script, begun = tmp_path / "changes.py", tmp_path / "begun"
     script.write_text(
@@ -181,6 +183,7 @@ def test_transformation_that_is_killed_leaves_no_savepoint_and_is_in_nobodys_way
     assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.matrix
 def test_what_the_reader_refuses_is_told(root: Path):
     done = command(root, "state-diff", "sp-1", "sp-2", "--where", "nothing = 1")
     assert done.exit_code == 1

@@ -187,17 +187,21 @@ class RunningAdoption(CutoverContext):
             )
         self.phase("rollback", {"failure": why}, lambda: self._dismiss(new))
 
+    @property
+    def old_job(self) -> str:
+        """What has become of the old job, as a sentence without its end."""
+        touched = self.journal.read("end") is not None
+        return "The old driver was told to end; start it as before" if touched else "The old job runs on"
+
     def _dismiss(self, new: Generation | None) -> Mapping[str, Any]:
         if new is not None:
             self.client.drivers.dismiss(new)
         return {"generation": new}
 
     def _given_up(self, why: str) -> FlinkstyleError:
-        touched = self.journal.read("end") is not None
-        state = "The old driver was told to end; start it as before" if touched else "The old job runs on"
         return ROLLED_BACK.with_text(
             f"Job {self.client.view.job} was expected to be adopted while it runs, found: {why}",
-            state_after=f"{state}; its checkpoint is as it left it.",
+            state_after=f"{self.old_job}; its checkpoint is as it left it.",
             remedy="Correct the cause, then adopt it again (with another key, by another run of the DAG).",
         )
 

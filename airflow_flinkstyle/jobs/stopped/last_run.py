@@ -12,7 +12,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, JobNotRunningError
 from airflow_flinkstyle.jobs.found import require_known
 from airflow_flinkstyle.jobs.spec import from_launch
-from airflow_flinkstyle.jobs.status import Closed
+from airflow_flinkstyle.jobs.status import Closed, classify
 from airflow_flinkstyle.protocol.places import place_id_of
 from airflow_flinkstyle.storage.keys import below, is_name
 from airflow_flinkstyle.types import ids_differ
@@ -92,10 +92,19 @@ def failed_before(runs: JobView, status: JobStatus) -> Run | None:
 
     Nobody has stopped such a job.
     """
-    if not isinstance(status, Closed):
+    if not isinstance(status, Closed) or status.run.claim.launch:
         return None
     run = runs.run(driver_of(runs, status.run))
     return run if run.heartbeat is not None and run.heartbeat.state == "failed" else None
+
+
+def without_saving(runs: JobView, status: JobStatus) -> JobStatus:
+    """Return the status of the driver that failed, if a caller has only saved its job since; else the same.
+
+    What people read says so: the caller's own run has closed, as one that somebody stopped.
+    """
+    failed = failed_before(runs, status)
+    return status if failed is None else classify(failed, is_current=False)
 
 
 def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:

@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
 from airflow_flinkstyle.jobs.status import Closed, NeverStarted
-from airflow_flinkstyle.jobs.stopped.last_run import driver_of
+from airflow_flinkstyle.jobs.stopped.last_run import driver_of, without_saving
 from airflow_flinkstyle.jobs.stopped.offline_lock import is_lock
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.plugin.views.documents import (
@@ -139,8 +139,10 @@ class JobReader:
             return status_document(status, self._process_of(status))
         if self._saved is None or self._saved[0] != status.run.generation:
             # A caller has saved the stopped job: what it was is its driver's run, and changes no more.
-            driver = self._view.run(driver_of(self._view, status.run))
-            shown = Closed(driver, status.heartbeat)
+            shown = without_saving(self._view, status)
+            if isinstance(shown, Closed):
+                driver = self._view.run(driver_of(self._view, status.run))
+                shown = Closed(driver, status.heartbeat)
             self._saved = (status.run.generation, status_document(shown, self._process_of(shown)))
         return self._saved[1]
 

@@ -76,3 +76,7 @@ def test_adoption_of_a_running_job_needs_a_process_that_is_one(root: Root, own: 
     named = ("--checkpoint", f"totals={own}", *where, "--yes")
     both = root.run("job", "adopt-running", *named, "--end-pid", "4", "--end-command", "true", code=2)
     assert "not both" in both.stderr
+    no_key = root.run("job", "adopt-running", *named, "--give-up", code=2)
+    assert "with the --key of the call" in no_key.stderr
+    unknown = root.run("job", "adopt-running", *named, "--give-up", "--key", "mistyped", code=1)
+    assert "with key mistyped was expected to have begun, found none" in unknown.stderr

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.cli import job, run
+from airflow_flinkstyle.cli.factories import client_of
+from airflow_flinkstyle.jobs.start.origins import LastState
+from airflow_flinkstyle.jobs.stopped.offline_lock import lock_key
 from airflow_flinkstyle.protocol.records import End
 from airflow_flinkstyle.types import Generation
 from testbed.keys import SIGNING_ENV
@@ -123,6 +127,20 @@ def test_restart_whose_job_did_not_stop_says_so_as_job_stop_does(root: Root, def
     assert "but the job did not stop" in again
 
 
+def test_restart_that_is_repeated_with_its_key_finds_the_driver_that_it_has_started(
+    root: Root, definition: Path, python: Path
+):
+    where = {"master": "local[1]", "python": str(python)}
+    view = client_of(root.uri, root.job).view
+    spec, target = run.launch_by(view, root.uri, run.wanted_by(root.job, definition, **where, log_dir=None))
+    root.claim_key = run._claim_key(spec, target, LastState(), "deploy-42")  # noqa: SLF001
+    root.seem_running()
+    options = ("--file", str(definition), "--master", where["master"], "--python", where["python"])
+    found = root.json("job", "restart", *options, "--key", "deploy-42", "--yes")
+    assert found["generation"] == 1
+    assert root.board.request(Generation(1)) is None, "it was not asked to stop"
+
+
 def test_job_that_runs_commits_and_has_a_fresh_savepoint_is_healthy(root: Root):
     root.seem_running()
     found = root.json("job", "health")
@@ -150,6 +168,35 @@ def test_what_is_not_healthy_is_named_and_ends_with_3(root: Root):
 def test_job_that_has_closed_is_not_healthy(root: Root):
     root.seem_running(state="closed")
     assert "generation 1 has closed at batch 4 of totals" in root.run("job", "health", code=3).stdout
+
+
+def test_query_that_an_error_has_ended_is_not_healthy(root: Root):
+    root.seem_running(failed=True)
+    found = root.json("job", "health", code=3)
+    assert found["findings"] == ["an error has ended query totals"]
+
+
+def test_driver_whose_lease_is_longer_than_the_wait_is_not_called_healthy(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+):
+    for module in (job, run):
+        monkeypatch.setattr(module, "_CERTAIN_S", 0.3)
+    root.seem_running(lease_s=900, beats=False)
+    (finding,) = root.json("job", "health", code=3)["findings"]
+    assert finding.startswith("its heartbeat has not changed for ")
+    status = root.json("job", "status")
+    assert (status["status"], status["certain"]) == ("running", False)
+
+
+def test_job_that_failed_and_was_saved_since_is_shown_as_failed(root: Root):
+    root.seem_running(state="failed", error=("SCRIPT_FAILED", "disk full"))
+    root.claim_key = lock_key("rotation")
+    root.seem_running(state="closed", generation=2)
+    (listed,) = root.json("job", "list")["jobs"]
+    assert (listed["status"], listed["generation"]) == ("failed", 1)
+    assert "has failed with SCRIPT_FAILED" in root.run("job", "status").stdout
+    assert root.json("job", "logs")["generation"] == 1
+    assert "disk full" in root.json("job", "health", code=3)["findings"][0]
 
 
 def test_logs_of_a_job_that_never_ran_are_refused(root: Root):

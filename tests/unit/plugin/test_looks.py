@@ -139,6 +139,17 @@ def test_generation_under_which_a_caller_saved_the_stopped_job_is_not_shown(tmp_
     assert "generation 1 has closed" in detail["reason"]
 
 
+def test_job_that_failed_and_was_saved_since_is_shown_as_failed(tmp_path: Path):
+    job = SeemingJob(tmp_path)
+    job.seem_running(state="failed", error=("SCRIPT_FAILED", "disk full"))
+    job.claim_key = lock_key("rotation")
+    job.seem_running(generation=2, state="closed")
+    detail = reader_of(job).detail()
+    assert (detail["generation"], detail["state"]) == (1, "failed")
+    assert [one["state"] for one in detail["runs"]] == ["failed"]
+    assert detail["trouble"][0]["text"] == "SCRIPT_FAILED: disk full"
+
+
 def test_plan_that_waits_for_a_person_is_not_called_approved():
     planned = PhaseRecord(phase=APPROVED, attempt=0, intent={}, intent_at_ms=1)
     shown = journal_document("m1", [planned], ended=False)
