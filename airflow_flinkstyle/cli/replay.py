@@ -4,6 +4,7 @@ import uuid
 from typing import Annotated
 
 import typer
+from rich.console import Group
 
 from airflow_flinkstyle.cli.compare import (
     AllowWrites,
@@ -17,7 +18,7 @@ from airflow_flinkstyle.cli.compare import (
 )
 from airflow_flinkstyle.cli.factories import client_of, require_job
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root
-from airflow_flinkstyle.cli.output import note, show, table
+from airflow_flinkstyle.cli.output import ExitCode, note, show, table
 from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, launch_by, wanted_by
 from airflow_flinkstyle.jobs.bisect import BisectAsked, as_values, bisect_versions
 from airflow_flinkstyle.jobs.comparison import Version, savepoint_to_compare
@@ -82,12 +83,8 @@ def replay(
         (name, f"{one['offsets']:,}", str(found["batches"].get(name, "-")))
         for name, one in found["queries"].items()
     ]
-    text = table("query", "offsets", "last batch", rows=rows)
-    show(
-        found,
-        f"Job {as_job} has replayed {job} from {savepoint_id}, and has closed.\n{text}",
-        as_json=as_json,
-    )
+    sentence = f"Job {as_job} has replayed {job} from {savepoint_id}, and has closed."
+    show(found, Group(sentence, table("query", "offsets", "last batch", rows=rows)), as_json=as_json)
 
 
 def bisect(
@@ -113,7 +110,7 @@ def bisect(
     """Find the first batch at which a new version computes something else than the one that the job runs.
 
     Compares as job compare does, then cuts the batch that differs into smaller ones, and so on. The job is
-    not touched.
+    not touched. Ends with 3 if the versions could not be compared.
     """
     require_job(root, job)
     client = client_of(root, job)
@@ -139,3 +136,5 @@ def bisect(
         report=(lambda _text: None) if as_json else note,
     )
     show(as_values(found), found.as_markdown(), as_json=as_json)
+    if found.found.verdict == "not comparable":
+        raise typer.Exit(ExitCode.PARTLY)

@@ -197,8 +197,12 @@ def transform(
         changes.append({"does": "WidenColumn", "name": name, "to": to})
     if drop_operator_state:
         changes.append({"does": "DropOperatorState"})
-    if bool(changes) == (script is not None):
-        raise typer.BadParameter("give what to change, or --script")
+    _refuse(bool(changes) == (script is not None), "give what to change, or --script")
+    # An option that did nothing would change more than was asked for.
+    _refuse(where is not None and not set_values, "give --where with --set only: --drop-keys has its own")
+    _refuse(before is not None and not add_column, "give --before with --add-column only")
+    of_script = script is not None and (state is not None or operator != 0)
+    _refuse(of_script, "give no --operator or --state with --script, which names them itself")
     repository_of(root, job).read(savepoint_id)
     which = {"query": query, "operator": operator}
     request = _request(root, job, savepoint_id, which, limit=limit, conf=conf)
@@ -210,6 +214,11 @@ def transform(
         "dry_run": dry_run,
     }
     _show(python, {**request, "transform": asked}, as_json=as_json)
+
+
+def _refuse(is_wrong: bool, text: str) -> None:
+    if is_wrong:
+        raise typer.BadParameter(text)
 
 
 def with_keys(

@@ -54,6 +54,8 @@ class Bisected:
         """Render the batch, its offsets, and some rows."""
         first, passes = self.first, counted(self.passes, "pass", "passes")
         if first is None or first.first_batch is None:
+            if self.found.verdict == "not comparable":
+                return f"Nothing is known of the batches, in {passes}: {self.found.summary()}"
             return f"No batch differs in its rows, in {passes}: {self.found.summary()}"
         heads, line = ("rows of the first batch that differs", "old", "new"), "|---|---|---|"
         rows = [row((one.kind, one.old or "-", one.new or "-")) for one in first.samples]

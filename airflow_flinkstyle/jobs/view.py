@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation, Incarnation
 
+LOG_FOLLOWS = " End of its log:"
+"""What stands before the end of a driver's log in an error: only who may read logs is shown what follows."""
 log = logging.getLogger(__name__)
 
 
@@ -440,7 +442,7 @@ class JobView:
     def log_end(self, run: Run) -> str:
         """Return the end of the driver's log as the end of an error's sentence; empty for none."""
         tail = self.log_tail(run).strip()
-        return f" End of its log:\n{tail}\n" if tail else ""
+        return f"{LOG_FOLLOWS}\n{tail}\n" if tail else ""
 
     def submission(
         self, generation: Generation, claim: Claim, submit: int = 0, digest: str = ""

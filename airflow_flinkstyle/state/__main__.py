@@ -37,7 +37,6 @@ from airflow_flinkstyle.state.edited import changes_in
 from airflow_flinkstyle.state.edits import from_data
 from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_NO_CHANGES,
-    transform_no_change,
 )
 from airflow_flinkstyle.state.query_copy import open_copy
 from airflow_flinkstyle.state.reader import filtered
@@ -180,21 +179,25 @@ def _requested(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
 
 
 def _would_change(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
-    """Return what the changes would do to an operator; with several states as JSON, by their names."""
+    """Return what the changes would do; with several operators or states as JSON, by their names."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    operator, changes = request["which"]["operator"], _changes(request)
-    if operator not in changes:
-        raise transform_no_change(operator, changes)
     place = request["root"], request["job"], request["savepoint"], request["which"]["query"]
-    found = changes_in(open_copy(spark, *place, None, None), operator, changes[operator])
-    if set(found) == {""}:
-        return found[""]
+    copy = open_copy(spark, *place, None, None)
+    found = {
+        (number, name): frame
+        for number, given in sorted(_changes(request).items())
+        for name, frame in changes_in(copy, number, given).items()
+    }
+    if len(found) == 1 and "" in {name for _, name in found}:
+        [frame] = found.values()
+        return frame
     shown = []
-    for name, frame in found.items():
+    for (number, name), frame in found.items():
         columns = [F.to_json(F.struct(column)).alias(column) for column in ("key", "before", "after")]
-        shown.append(frame.select(F.lit(name).alias("state"), "change", *columns))
+        which = F.lit(number).alias("operator"), F.lit(name).alias("state")
+        shown.append(frame.select(*which, "change", *columns))
     return reduce(DataFrame.union, shown)
 
 

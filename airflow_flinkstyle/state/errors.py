@@ -401,16 +401,6 @@ def transform_failed(query: str, operator: int, why: str) -> FlinkstyleError:
     )
 
 
-def transform_no_change(operator: int, known: Collection[int]) -> FlinkstyleError:
-    """Name the operators that the script changes."""
-    return STATE_TRANSFORM.with_text(
-        f"Expected an operator that the script changes, {', '.join(map(str, sorted(known)))}, found "
-        f"{operator}.",
-        state_after=_UNTOUCHED,
-        remedy="Pass --operator with one of these numbers.",
-    )
-
-
 def transform_no_state(name: str, operator: int, known: Collection[str]) -> FlinkstyleError:
     """Name the states that an operator has."""
     found = ", ".join(known) if any(known) else "only one, without a name"

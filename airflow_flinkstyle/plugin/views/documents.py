@@ -18,6 +18,7 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     describe_status,
 )
+from airflow_flinkstyle.jobs.view import LOG_FOLLOWS
 from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.protocol.history import totals
 from airflow_flinkstyle.typed_json import encode
@@ -176,12 +177,14 @@ def _compared(one: PhaseRecord) -> str | None:
 
 
 def _phase(one: PhaseRecord) -> dict[str, Any]:
-    failure = (one.result or {}).get("failure") or one.intent.get("failure")
+    told = (one.result or {}).get("failure") or one.intent.get("failure")
+    # The log itself, which may hold records, is for users who may read logs.
+    failure = str(told).partition(LOG_FOLLOWS)[0] if told else None
     return {
         "phase": _SHOWN_AS.get(one.phase, one.phase),
         "begun_at_ms": one.intent_at_ms,
         "done_at_ms": one.intent_at_ms if one.phase == APPROVED else one.result_at_ms,
-        "failure": str(failure)[:_FAILURE_SHOWN] if failure else None,
+        "failure": failure[:_FAILURE_SHOWN] if failure else None,
     }
 
 

@@ -59,6 +59,23 @@ def test_replay_is_told_in_numbers(worlds: dict[str, World]) -> None:
     assert dict(worlds["again"].logs.counted) == dict.fromkeys(range(10, 25), 1)
 
 
+def test_replay_is_told_in_a_sentence_and_a_table(worlds: dict[str, World]) -> None:
+    (savepoint_id,) = worlds["orders"].repository.ids()
+    said = ["--from", savepoint_id, "--until", '{"orders": {"0": 125}}']
+    said += ["--own-output", "orders", "--as", "again"]
+    told = flinkstyle(worlds, "replay", *said)
+    assert "Job again has replayed orders from " in told
+    assert "_Table(" not in told
+    assert "last batch" in told
+
+
+def test_bisect_of_what_cannot_be_compared_says_so(worlds: dict[str, World]) -> None:
+    job = worlds["orders"]
+    job.moods["v1.py"] = Mood(finds_no_records=True)
+    told = flinkstyle(worlds, "bisect", "--batches", "2", code=3)
+    assert "Nothing is known of the batches, in 1 pass: not comparable" in told
+
+
 def test_bisect_and_compare_name_the_batch(worlds: dict[str, World]) -> None:
     job = worlds["orders"]
     job.moods[str(job.folder / "v2.py")] = Mood(differs_at=126)

@@ -133,7 +133,7 @@ def test_restart_that_is_repeated_with_its_key_finds_the_driver_that_it_has_star
     where = {"master": "local[1]", "python": str(python)}
     view = client_of(root.uri, root.job).view
     spec, target = run.launch_by(view, root.uri, run.wanted_by(root.job, definition, **where, log_dir=None))
-    root.claim_key = run._claim_key(spec, target, LastState(), "deploy-42")  # noqa: SLF001
+    root.claim_key = run._claim_key(spec, target, LastState(), "deploy-42")
     root.seem_running()
     options = ("--file", str(definition), "--master", where["master"], "--python", where["python"])
     found = root.json("job", "restart", *options, "--key", "deploy-42", "--yes")

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
+
+import pytest
 
 from airflow_flinkstyle.cli.state import _run
-
-if TYPE_CHECKING:
-    import pytest
 
 PROGRAM = """
 import sys, time
@@ -30,3 +29,18 @@ def test_people_see_what_it_is_at(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setenv("COLUMNS", "100")
     _run([sys.executable, "-c", PROGRAM, "1"])
     assert "writing the new state: 3 of 8 tasks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--drop-keys", "value.sum = 0", "--where", "key.tenant = 'a'"), "--where with --set only"),
+        (("--widen", "n=BIGINT", "--before", "m"), "--before with --add-column only"),
+        (("--script", __file__, "--state", "left"), "no --operator or --state with --script"),
+        (("--script", __file__, "--operator", "1"), "no --operator or --state with --script"),
+        ((), "give what to change"),
+    ],
+    ids=str,
+)
+def test_option_that_would_do_nothing_is_refused(root: Any, options: tuple[str, ...], says: str):  # noqa: ANN401
+    assert says in root.run("savepoint", "transform", "sp-1", *options, code=2).stderr

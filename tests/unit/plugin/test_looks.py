@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import APPROVED, DECIDED, PhaseRecord
 from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.jobs.stopped.offline_lock import lock_key
-from airflow_flinkstyle.jobs.view import JobView
+from airflow_flinkstyle.jobs.view import LOG_FOLLOWS, JobView
 from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.plugin.roots import MemoStore
 from airflow_flinkstyle.plugin.views import savepoint_reader
@@ -158,6 +158,15 @@ def test_plan_that_waits_for_a_person_is_not_called_approved():
         phase=DECIDED, attempt=0, intent={}, intent_at_ms=2, result={"then": "window"}, result_at_ms=2
     )
     assert journal_document("m1", [planned, decided], ended=False)["phase"] == "answered"
+
+
+def test_log_in_the_failure_of_a_cutover_is_not_shown():
+    failure = f"The driver of generation 2 failed.{LOG_FOLLOWS}\norder 17 of customer c1\n"
+    verify = PhaseRecord(phase="verify", attempt=1, intent={}, intent_at_ms=1, result={"failure": failure})
+    back = PhaseRecord(phase="rollback", attempt=1, intent={"failure": failure}, intent_at_ms=2)
+    shown = journal_document("u1", [verify, back], ended=True)
+    assert shown["failure"] == "The driver of generation 2 failed."
+    assert "customer" not in str(shown)
 
 
 def test_comparison_is_shown_with_its_run_without_the_jobs_data(job: SeemingJob):
