@@ -28,27 +28,39 @@ RENEWED_S: Final = 60.0
 """How long a connection is used before it is read again."""
 
 
-class SharedRoot:
-    """One savepoint root, by the connection that names it."""
+class RenewedHook:
+    """A hook on a connection, which is read again after a while: the same one while nothing has changed."""
 
-    def __init__(self, conn_id: str) -> None:
-        self._conn_id = conn_id
-        self._breaker, self._threads = Breaker(), StoreThreads(f"flinkstyle {conn_id}", MOST_THREADS)
+    def __init__(self, conn_id: str, breaker: Breaker, team: str | None = None) -> None:
+        self._conn_id, self._breaker, self._team = conn_id, breaker, team
         self._lock, self._read_s = threading.Lock(), float("-inf")
         self._hook: StreamingJobHook | None = None
 
     @property
     def hook(self) -> StreamingJobHook:
-        """A hook for threads: it reads connections. Calls to their stores end within seconds."""
+        """The hook, for threads: it reads connections."""
         from airflow_flinkstyle.hooks.job import StreamingJobHook
 
         with self._lock:
             if self._hook is None or time.monotonic() - self._read_s > RENEWED_S:
-                renewed = StreamingJobHook(self._conn_id, breaker=self._breaker)
+                renewed = StreamingJobHook(self._conn_id, breaker=self._breaker, team=self._team)
                 if self._hook is None or not _are_equal(self._hook, renewed):
                     self._hook = renewed
                 self._read_s = time.monotonic()
             return self._hook
+
+
+class SharedRoot:
+    """One savepoint root, by the connection that names it."""
+
+    def __init__(self, conn_id: str) -> None:
+        self._breaker, self._threads = Breaker(), StoreThreads(f"flinkstyle {conn_id}", MOST_THREADS)
+        self._renewed = RenewedHook(conn_id, self._breaker)
+
+    @property
+    def hook(self) -> StreamingJobHook:
+        """A hook for threads: it reads connections. Calls to their stores end within seconds."""
+        return self._renewed.hook
 
     @property
     def is_paused(self) -> bool:

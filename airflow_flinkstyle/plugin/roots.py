@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.shared_roots import RenewedHook
 from airflow_flinkstyle.plugin.cache.root_watch import RootWatch
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -68,7 +69,8 @@ class Roots:
 
 def _root(page: PageRoot, team: str | None) -> OpenRoot:
     breaker = Breaker()
-    watch = RootWatch(lambda: _store_of(page.conn_id, breaker, team), breaker=breaker)
+    renewed = RenewedHook(page.conn_id, breaker, team)
+    watch = RootWatch(lambda: _store_of(renewed, page.conn_id, team), breaker=breaker)
     return OpenRoot(page=page, watch=watch, breaker=breaker, team=team)
 
 
@@ -79,11 +81,11 @@ def hook_of(conn_id: str, breaker: Breaker, team: str | None) -> StreamingJobHoo
     return StreamingJobHook(conn_id, breaker=breaker, team=team)
 
 
-def _store_of(conn_id: str, breaker: Breaker, team: str | None) -> ObjectStore:
+def _store_of(renewed: RenewedHook, conn_id: str, team: str | None) -> ObjectStore:
     from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 
     try:
-        return hook_of(conn_id, breaker, team).store
+        return renewed.hook.store
     except ConnectionMissingError:
         raise BadInputError(
             f"A connection {conn_id} of type flinkstyle was expected{_for(team)}, found none.",

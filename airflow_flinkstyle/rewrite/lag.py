@@ -100,29 +100,33 @@ def partition_lags(manifest: Manifest, live: Iterable[ClusterView]) -> list[Part
     return found
 
 
-def distances_to(manifest: Manifest, view: ClusterView, others: Offsets) -> list[Distance]:
-    """Compare the positions on one cluster with offsets there: a group's, or the logs' ends.
+def distances_to(manifest: Manifest, live: Iterable[tuple[ClusterView, Offsets]]) -> list[Distance]:
+    """Compare positions with offsets on the clusters: a group's, or the logs' ends.
 
     Args:
-        manifest: The savepoint.
-        view: The cluster, described with those topics of the savepoint that exist.
-        others: Partitions that only this has are left out: a group may read more than the job.
+        manifest: The savepoint. Its positions on a cluster that was not read are there, without a distance.
+        live: Each cluster that was read, described with those topics of the savepoint that exist, and the
+            offsets there. Partitions that only these have are left out: a group may read more than the job.
     """
-    return [
-        Distance(
-            query=ref.query,
-            source=ref.source,
-            topic=topic,
-            partition=number,
-            offset=offset,
-            other=others.get((topic, number)),
-            same_log=topic in view.topics
-            and not ids_differ(position.topic_ids.get(topic), view.topics[topic].topic_id),
-        )
-        for ref, position in sorted(sources_of(manifest).items())
-        if position.cluster_id == view.cluster_id
-        for (topic, number), offset in sorted(position.offsets.items())
-    ]
+    by_cluster = {view.cluster_id: (view, others) for view, others in live}
+    found: list[Distance] = []
+    for ref, position in sorted(sources_of(manifest).items()):
+        view, others = by_cluster.get(position.cluster_id, (None, Offsets()))
+        for (topic, number), offset in sorted(position.offsets.items()):
+            described = view.topics.get(topic) if view is not None else None
+            found.append(
+                Distance(
+                    query=ref.query,
+                    source=ref.source,
+                    topic=topic,
+                    partition=number,
+                    offset=offset,
+                    other=others.get((topic, number)),
+                    same_log=described is not None
+                    and not ids_differ(position.topic_ids.get(topic), described.topic_id),
+                )
+            )
+    return found
 
 
 def distances_between(one: Manifest, other: Manifest) -> list[Distance]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.types import id_words
+from airflow_flinkstyle.types import id_words, ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,11 +26,15 @@ class OffsetChange:
     before: NextOffset | None
     """Next record to read; None where only the other savepoint has the partition."""
     after: NextOffset | None
+    same_log: bool = True
+    """Whether both count in one log; after a migration, or in a topic that was made anew, they do not."""
 
     @property
     def records(self) -> int | None:
-        """How far the position moved, in records; None where one end is missing."""
-        return None if self.before is None or self.after is None else self.after - self.before
+        """How far the position moved, in records; None where one end is missing, or is in another log."""
+        if self.before is None or self.after is None or not self.same_log:
+            return None
+        return self.after - self.before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +147,20 @@ def _offset_changes(
     for source, topic, partition in sorted({*old, *new}):
         key = (source, topic, partition)
         yield OffsetChange(
-            source=source, topic=topic, partition=partition, before=old.get(key), after=new.get(key)
+            source=source,
+            topic=topic,
+            partition=partition,
+            before=old.get(key),
+            after=new.get(key),
+            same_log=_is_same_log(before.get(source), after.get(source), topic),
         )
+
+
+def _is_same_log(one: KafkaPosition | None, other: KafkaPosition | None, topic: str) -> bool:
+    if one is None or other is None:
+        return False
+    of_another = ids_differ(one.cluster_id, other.cluster_id)
+    return not of_another and not ids_differ(one.topic_ids.get(topic), other.topic_ids.get(topic))
 
 
 def _by_partition(positions: Mapping[str, KafkaPosition]) -> dict[tuple[str, str, int], NextOffset]:

@@ -86,10 +86,14 @@ def compare(
         found = distances_between(manifest, repository.read(savepoint))
     else:
         against = f"group {group}" if group is not None else "the logs' ends"
-        found = []
-        for view, cluster in _one_or_more(_views_of(manifest, all_clusters(kafka_configs, kafka_conn_ids))):
-            others = view.ends if group is None else group_offsets(cluster, group, view.topics)
-            found += distances_to(manifest, view, others)
+        live = _one_or_more(_views_of(manifest, all_clusters(kafka_configs, kafka_conn_ids)))
+        found = distances_to(
+            manifest,
+            [
+                (view, view.ends if group is None else group_offsets(cluster, group, view.topics))
+                for view, cluster in live
+            ],
+        )
     not_comparable = [one for one in found if one.behind is None]
     document = {
         "savepoint_id": savepoint_id,

@@ -104,6 +104,11 @@ class Pieces:
             for key in stale:
                 self._kept.pop(key, None)
 
+    def forget(self) -> None:
+        """Keep no answer; readings that are under way fill none that is asked for later."""
+        with self._lock:
+            self._kept.clear()
+
     def _piece(self, key: Hashable) -> _Piece:
         with self._lock:
             piece = self._kept.setdefault(key, _Piece())

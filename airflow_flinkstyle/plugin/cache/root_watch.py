@@ -62,7 +62,8 @@ class RootWatch:
         """Begin with nothing read.
 
         Args:
-            connect: Opens the store; called in the background, again after an error.
+            connect: Opens the store, or returns the one before while the connection is the same; called in
+                the background, again after a while and after an error.
             meter: How often the table may ask.
             breaker: What is known of the store's service.
         """
@@ -108,15 +109,16 @@ class RootWatch:
 
     def reader(self, job: str) -> JobReader | None:
         """Return the reader of a job below the root; None if there is none of that name."""
-        known = self._view_readers.get(job)
+        readers = self._view_readers  # with the store of now: another one has readers of its own
+        known = readers.get(job)
         if known is None and is_name(job):
             store = self.store(self.views)
             if _is_job(store, job):
-                known = self._view_readers.setdefault(job, JobReader(store, job, self._sightings))
+                known = readers.setdefault(job, JobReader(store, job, self._sightings))
         return known
 
     def store(self, meter: Meter) -> ObjectStore:
-        """Return the store, opened once, and counted by a meter.
+        """Return the store as opened last, and counted by a meter.
 
         Raises:
             FlinkstyleError: If the connection cannot be used.
@@ -163,6 +165,7 @@ class RootWatch:
     def _find_jobs(self, now_s: float) -> None:
         if now_s - self._names_at_s < NAMES_S:
             return
+        self._renew()
         store = self.store(self.meter)
         folders = [name for name in store.folders() if not name.startswith((".", "_"))]
         names = [name for name in folders if is_job_name(name)]
@@ -170,7 +173,19 @@ class RootWatch:
         known = self._readers
         self._readers = {name: known.get(name) or JobReader(store, name, self._sightings) for name in names}
         self._proved &= set(names)
+        # A job of the name of one that was removed begins at generation 1 again: nothing of that one is kept.
+        self._view_readers = {name: one for name, one in self._view_readers.items() if name in names}
         self._names_at_s = now_s
+
+    def _renew(self) -> None:
+        """Forget what was read if the connection leads elsewhere by now: the buttons use it as it is."""
+        with self._opening:
+            before, self._store = self._store, self._connect()
+            is_other = before is not None and before is not self._store
+        if is_other:
+            log.info("The Savepoints page reads %s from now on", self.store(self.meter).uri)
+            self._readers, self._view_readers, self._proved = {}, {}, set()
+            self.pieces.forget()
 
     def _rows(self, now_s: float, *, seldom_too: int | None) -> list[dict[str, Any]]:
         """Read each job's row, and for ``seldom_too`` jobs (None: all) also what changes seldom."""

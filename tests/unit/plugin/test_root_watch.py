@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -241,3 +242,31 @@ def test_page_is_told_no_file_no_launch_and_no_secret(tmp_path: Path, store: Sto
     told = json.dumps([read(watch), reader.detail()])
     for word in ("launch", "signature", "blobs", "password"):
         assert word not in told
+
+
+def test_connection_that_leads_elsewhere_by_now_shows_the_jobs_there(tmp_path: Path, store: Store):
+    SeemingJob(tmp_path).seem_running(state="closed")
+    other = SeemingJob(tmp_path / "other")
+    other.seem_running(state="failed", error=("OUT_OF_DISK", "The disk is full."))
+    stores: list[Any] = [store]
+    watch = RootWatch(lambda: stores[-1])
+    assert read(watch)["jobs"][0]["state"] == "closed"
+    before = watch.reader("orders")
+    stores.append(LocalStore(tmp_path / "other" / "root"))
+    watch._names_at_s = float("-inf")
+    assert read(watch)["jobs"][0]["state"] == "failed"
+    reader = watch.reader("orders")
+    assert reader is not before
+    assert reader is not None
+    assert reader.detail()["state"] == "failed"
+
+
+def test_removed_job_is_forgotten(tmp_path: Path, store: Store):
+    SeemingJob(tmp_path).seem_running(state="closed")
+    watch = RootWatch(lambda: store)
+    read(watch)
+    assert watch.reader("orders") is not None
+    shutil.rmtree(tmp_path / "root" / "orders")
+    watch._names_at_s = float("-inf")
+    read(watch)
+    assert watch.reader("orders") is None
