@@ -185,7 +185,7 @@ def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(submitted
     assert_exact(submitted)
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_signals_drain_and_python_dies_with_its_jvm(submitted: Lab):
     script = submitted.script(COUNT_JOB)
     location = submitted.claim(1)
@@ -218,7 +218,7 @@ def test_signals_drain_and_python_dies_with_its_jvm(submitted: Lab):
     assert_exact(submitted)
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_driver_refuses_a_predecessor_that_closed_elsewhere_and_stops_while_it_waits(lab: Lab):
     script = lab.script(COUNT_JOB)
     first = lab.start(1, script)

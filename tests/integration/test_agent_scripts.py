@@ -78,7 +78,7 @@ def test_files_are_read_on_from_a_savepoint_each_once(lab: Lab):
     assert numbers(lab) == [1, 2]
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_script_that_leaves_python_at_once_when_all_is_done_has_closed(submitted: Lab):
     put(submitted.folder / "in", 1)
     driver = submitted.start(

@@ -129,7 +129,7 @@ def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
     lab.close()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_ids_used_again_are_refused_where_a_function_may_leave_them_out(lab: Lab):
     script = lab.script(COUNT_JOB)
     killed = start(lab, 1, script, origin=Fresh())

@@ -243,7 +243,7 @@ def test_each_state_of_each_operator_is_taken_from_its_table(
     assert min(rows) == 1
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_what_is_no_first_savepoint_is_refused_and_none_is_made(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/0.json").write_text('{"k": 1}\n')

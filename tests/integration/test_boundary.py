@@ -35,7 +35,7 @@ def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
     "trigger",
     [
         pytest.param({}, id="default"),
-        pytest.param({"processingTime": "300 milliseconds"}, id="interval", marks=pytest.mark.nightly),
+        pytest.param({"processingTime": "300 milliseconds"}, id="interval", marks=pytest.mark.matrix),
         pytest.param({"availableNow": True}, id="available-now", marks=pytest.mark.nightly),
     ],
 )

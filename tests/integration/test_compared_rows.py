@@ -129,7 +129,10 @@ def test_columns_that_come_go_or_change_are_a_difference_and_the_others_are_comp
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("keys", [{}, {"totals": ("k",)}], ids=["rows", "keys"])
+@pytest.mark.parametrize(
+    "keys",
+    [pytest.param({}, id="rows", marks=pytest.mark.matrix), pytest.param({"totals": ("k",)}, id="keys")],
+)
 def test_what_differs_between_two_runs_of_the_old_version_is_told_apart(compare: Any, keys: Any):
     schema = "k int, v double, luck double"
     old, new, again = [[(1, 1.0, 0.3)]], [[(1, 1.0, 0.4)]], [[(1, 1.0, 0.5)]]

@@ -151,6 +151,7 @@ def test_refactoring_that_changes_nothing_is_the_same_in_one_pass(job: Compared)
     assert [state.differs for state in totals.states] == [False]
 
 
+@pytest.mark.nightly
 def test_wrong_rounding_is_found_with_its_rows_and_its_keys_in_the_state(job: Compared):
     found = job.compare(ROUNDED, keys={"lines": ("id",), "totals": ("k",)})
     lines, totals = found.queries["lines"], found.queries["totals"]

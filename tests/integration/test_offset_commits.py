@@ -248,7 +248,7 @@ def orders(
         yield orders
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.usefixtures("patient")
 def test_newer_batch_supersedes_the_one_that_waits_for_a_slow_broker(
     orders: Orders, link: FaultyLink, caplog: pytest.LogCaptureFixture

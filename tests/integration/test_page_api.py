@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from testbed.airflow import Airflow
 
-pytestmark = [pytest.mark.integration, pytest.mark.airflow]
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.nightly]
 
 API = "/flinkstyle/api"
 ROOT = f"{API}/roots/flinkstyle_default"

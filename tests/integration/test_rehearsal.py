@@ -99,7 +99,7 @@ def test_version_that_is_broken_fails_while_the_job_runs_on(lab: Lab, generation
     require_uninterrupted(lab, before)
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_rehearsal_that_never_ends_is_given_up_in_time(lab: Lab):
     before = lab.until_batch(1)
     driver = rehearse(lab, 6, NEVER_ENDS, timeout_s=5)

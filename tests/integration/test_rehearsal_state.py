@@ -98,6 +98,7 @@ def test_columns_that_spark_accepts_are_named(lab: Lab, generation: int, fields:
     driver.kill()
 
 
+@pytest.mark.matrix
 def test_column_that_spark_refuses_is_named_and_the_job_runs_on(lab: Lab):
     lab.claim(5, follows=1, prepare_savepoint_id="sp-1", rehearse=Rehearse(batches=2))
     text = JOB.format(fields="n string, top int", value="lambda n: (str(n), n)")

@@ -188,6 +188,7 @@ def counted(behind: int) -> dict[int, int]:
     return dict(sorted(Counter(number % KEYS for number in range(behind)).items()))
 
 
+@pytest.mark.nightly
 def test_range_goes_row_by_row_into_another_output_and_the_replay_closes(orders: Orders):
     """The state is that of the savepoint, each record of the range counts once, and none behind it."""
     behind, before = 437, (orders.lines("out"), orders.written("out"))
@@ -234,7 +235,7 @@ def test_replay_that_is_killed_goes_on_to_the_same_end(orders: Orders):
     assert orders.written("killed") == counted(behind)
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_bisect_names_the_batch_its_offsets_and_its_rows(orders: Orders):
     """The new version is wrong from number 100 on, which is at offset 50."""
     compared = compare_asked(batches=2, records=400, state=False, timeout_s=600.0)

@@ -149,9 +149,9 @@ def test_file_sink_silently_loses_files_whose_batch_ids_it_knows(spark: SparkSes
 @pytest.mark.parametrize(
     ("provider", "changelog"),
     [
-        pytest.param("HDFSBackedStateStoreProvider", "false", marks=pytest.mark.nightly),
-        ("RocksDBStateStoreProvider", "false"),
-        pytest.param("RocksDBStateStoreProvider", "true", marks=pytest.mark.nightly),
+        pytest.param("HDFSBackedStateStoreProvider", "false", marks=pytest.mark.matrix),
+        pytest.param("RocksDBStateStoreProvider", "false", marks=pytest.mark.nightly),
+        pytest.param("RocksDBStateStoreProvider", "true", marks=pytest.mark.matrix),
     ],
 )
 def test_renumbered_state_goes_on_behind_the_sinks_newest_batch(

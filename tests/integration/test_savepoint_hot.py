@@ -119,7 +119,7 @@ def wait_for_batch(query: StreamingQuery, batch: int):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("case", nightly_but("rocksdb-changelog".__eq__, CASES))
+@pytest.mark.parametrize("case", nightly_but("rocksdb-changelog".__eq__, CASES, matrix="rocksdb".__eq__))
 def test_hot_savepoints_restore_to_the_true_state(spark: SparkSession, tmp_path: Path, case: str):
     provider, changelog = CASES[case]
     spark.conf.set(f"{STATE}.providerClass", f"{PROVIDERS}.{provider}")

@@ -57,7 +57,7 @@ OLDER = [
 ]
 WAITED_FOR = {"hdfs", "rocksdb", "format-v2-changelog", "join-one-store", "transform-with-state-v2"}
 """Each provider, each format, and the two operators whose files name others."""
-AT_NIGHT = {"rocksdb-changelog", "join-format-v2", "transform-with-state", "named-sources"}
+AT_NIGHT = {"transform-with-state", "named-sources"}
 """And by `make nightly` what is kept in a way of its own; all others by `make matrix`."""
 BY_PROVIDER_AND_OPERATOR = nightly_but(
     lambda case: case.name in WAITED_FOR, LOCAL, matrix=lambda case: case.name not in AT_NIGHT

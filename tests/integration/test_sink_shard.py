@@ -196,6 +196,7 @@ def test_nulls_are_what_the_client_takes_for_nothing(lab: Lab) -> None:
     assert len(lab.records()) == 3
 
 
+@pytest.mark.nightly
 def test_control_topic_that_is_gone_is_not_made_anew_by_a_broker_that_creates_topics(tmp_path: Path) -> None:
     with Broker("eager", tmp_path / "broker", settings={"auto.create.topics.enable": "true"}) as broker:
         lab = Lab(broker, "lost")
