@@ -48,9 +48,8 @@ def kills(phases: tuple[str, ...]) -> list[Kill]:
     ]
 
 
-SHORT: list[Kill] = [("old", "stop intent"), ("next", IN_REHEARSAL), ("next", "takeover-order result")]
-OF_UPGRADES = kills(UPGRADE_PHASES) if ALL else SHORT
-OF_MIGRATIONS = kills(PHASES) if ALL else SHORT[-1:]
+OF_UPGRADES: list[Kill] = kills(UPGRADE_PHASES) if ALL else [("old", "stop intent"), ("next", IN_REHEARSAL)]
+OF_MIGRATIONS: list[Kill] = kills(PHASES) if ALL else [("next", "takeover-order result")]
 
 
 @dataclass

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import KafkaPair
     from tests.e2e.interference import Cutover
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.nightly]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.matrix]
 OF_UPGRADES = ("standby", "precopy", "stop", "takeover-order", "takeover", "verify")
 OF_MIGRATIONS = tuple(phase for phase in PHASES if phase not in ("running", "rollback"))
 SHORT = (Interference(cutover="migration", what="kill all of Airflow", phase="takeover"),)

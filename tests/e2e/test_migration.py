@@ -126,7 +126,7 @@ def beside(write: Callable[[threading.Event], None]) -> Iterator[None]:
         writer.join()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_another_cluster_without_a_rewrite_is_refused(scenario: OrdersScenario, reader: StateReader):
     """By its address, and by the script's own bootstrap name, which now points elsewhere."""
     scenario.start_producer()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from testbed.judge import StateReader
     from testbed.scenario import OrdersScenario
 
-pytestmark = [pytest.mark.e2e, pytest.mark.nightly]
+pytestmark = [pytest.mark.e2e, pytest.mark.matrix]
 
 
 def test_only_one_of_new_driver_and_way_back_runs_a_batch(scenario: OrdersScenario, reader: StateReader):
