@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,8 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 os.environ["JAVA_HOME"] = str(paths.java_home())
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+# It tells of each connection that ends, also once pytest has closed what it would be written to.
+logging.getLogger("py4j").setLevel(logging.WARNING)
 # A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
