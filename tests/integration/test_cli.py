@@ -81,7 +81,7 @@ def _slot(lab: Lab) -> Any:  # noqa: ANN401 - a request
     return slot.value
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_a_job_is_saved_while_it_runs_stopped_and_saved_again(lab: Lab):
     checkpoint = Path(lab.claim(1))
     lab.order_takeover(1)

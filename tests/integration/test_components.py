@@ -61,7 +61,7 @@ def produce(broker: Broker, topic: str, count: int) -> None:
     assert producer.flush(30) == 0
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.usefixtures("marked")
 def test_broker_stopped_or_killed_keeps_its_data_and_cluster_id(tmp_path: Path):
     with Broker("old", tmp_path) as broker:
@@ -78,7 +78,7 @@ def test_broker_stopped_or_killed_keeps_its_data_and_cluster_id(tmp_path: Path):
         assert broker.log_range("t") == {0: (20, 50), 1: (0, 0)}
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.usefixtures("marked")
 def test_s3_server_refuses_second_create_and_keeps_buckets_over_restart(tmp_path: Path):
     from botocore.exceptions import ClientError

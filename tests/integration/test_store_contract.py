@@ -233,7 +233,7 @@ def test_store_that_keeps_every_guarantee_has_no_finding_and_is_left_clean(store
     assert keys(store) == ["kept"]
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.parametrize("store", ["s3_server"], indirect=True)
 def test_s3proxy_is_found_to_replace_what_another_has_replaced(store: ObjectStore):
     """If this fails because there is no finding, s3proxy's If-Match became atomic: say so in the docs."""
