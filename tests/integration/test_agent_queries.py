@@ -145,7 +145,7 @@ thread.join()
 )
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_tables_that_a_thread_writes_under_one_name_are_refused(lab: Lab):
     folder = lab.folder / "tables"
     driver = lab.start(1, lab.script(TABLES), an_input(folder, 4))

@@ -88,8 +88,8 @@ WRITTEN = [
     *(BY_NAME[name] for name in ("transform-with-state", "transform-with-state-v2")),
     *(replace(BY_NAME[name], name=f"{name}-in-rocksdb", confs=CHANGELOG) for name in OF_HDFS),
 ]
-AT_NIGHT = {"join-one-store", "transform-with-state-v2", "dedup-in-rocksdb"}
-"""One of each way to keep state; `make matrix` runs the others, `make test-versions` all."""
+AT_NIGHT = {"transform-with-state-v2", "dedup-in-rocksdb"}
+"""`make matrix` runs the others, `make test-versions` all."""
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +373,7 @@ def test_timers_go_on_and_go_with_their_keys(spark: SparkSession, tmp_path: Path
     assert {row.key.k for row in left} == {0, 2, 3, 4}
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_what_several_states_cannot_be_given_is_refused(spark: SparkSession, tmp_path: Path):
     taken = Taken(spark, BY_NAME["transform-with-state"], tmp_path)
     refused: list[tuple[Given, str]] = [
