@@ -7,10 +7,11 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tools.common import HOME, ROOT, say
-from tools.run_tests import TOGETHER, selection
+from tools.run_tests import NO_TESTS, TOGETHER, selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +31,6 @@ for arguments in json.load(sys.stdin):
 """
 """One process for each environment: to import what the tests import takes longer than to collect them."""
 _ENDS = re.compile(r"^exit code (\d+)$", re.MULTILINE)
-_NO_TESTS = 5
 
 
 def main() -> int:
@@ -54,19 +54,20 @@ def commands_of(files: Iterable[str]) -> dict[str, set[str]]:
         files: Paths below the checkout; nothing else is collected.
     """
     wanted = {ROOT / file for file in files}
-    by_venv: dict[Path, list[tuple[Command, Invocation]]] = {}
-    for command in PASSED:
-        for tiers in TOGETHER[command]:
-            for one in selection(tiers, command):
-                if wanted.intersection(one.files):
-                    by_venv.setdefault(one.venv, []).append((command, one))
-    found: dict[str, set[str]] = {}
+    runs = [
+        (command, one)
+        for command in PASSED
+        for tiers in TOGETHER[command]
+        for one in selection(tiers, command)
+        if wanted.intersection(one.files)
+    ]
+    by_venv = [[run for run in runs if run[1].venv == venv] for venv in {one.venv for _, one in runs}]
     with ThreadPoolExecutor(2) as pool:
-        answers = pool.map(lambda asked: _collect([one for _, one in asked], wanted), by_venv.values())
-        for asked, collected in zip(by_venv.values(), answers, strict=True):
-            for (command, _), names in zip(asked, collected, strict=True):
-                for name in names:
-                    found.setdefault(name, set()).add(f"make {command}")
+        answers = list(pool.map(lambda asked: _collect([one for _, one in asked], wanted), by_venv))
+    found: dict[str, set[str]] = {}
+    for (command, _), names in zip(chain(*by_venv), chain(*answers), strict=True):
+        for name in names:
+            found.setdefault(name, set()).add(f"make {command}")
     return found
 
 
@@ -84,7 +85,7 @@ def _collect(asked: list[Invocation], wanted: set[Path]) -> list[set[str]]:
     )
     *parts, _ = _ENDS.split(done.stdout)
     collected, codes = parts[::2], parts[1::2]
-    if len(codes) != len(asked) or any(int(code) not in (0, _NO_TESTS) for code in codes):
+    if len(codes) != len(asked) or any(int(code) not in (0, NO_TESTS) for code in codes):
         raise RuntimeError(f"{asked[0].venv.name} collects nothing: {done.stdout}{done.stderr}")
     return [set(_COLLECTED.findall(names)) for names in collected]
 

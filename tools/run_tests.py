@@ -49,8 +49,8 @@ TOGETHER: Mapping[Command, tuple[tuple[str, ...], ...]] = {
 ELSEWHERE = ("bench", "versions")
 """Markers of tests that have commands of their own."""
 LANES, WAITING_LANES = "3", "4"
-"""Processes for two cores: tests wait for brokers and JVMs, which cost as long as a test lasts; those that
-start Airflow wait longer."""
+"""Processes for two cores: tests wait for brokers and JVMs, which cost as long as a test lasts; unit
+tests, which wait for processes, and those that start Airflow wait longer."""
 FILE_IN_ONE = ("--dist", "loadfile", "--no-loadscope-reorder")
 """What a module has started serves all its tests."""
 STEALING = ("--dist", "worksteal")
@@ -102,7 +102,7 @@ ALLOWED_SKIPS = (
     )
 )
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
-_NO_TESTS = 5
+NO_TESTS = 5
 """Pytest's exit code if it collected none."""
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
 TESTS = ROOT / "tests"
@@ -303,7 +303,7 @@ def run_pytest(what: Invocation) -> Outcome:
     started_s = time.monotonic()
     code = subprocess.run([str(part) for part in command], cwd=ROOT).returncode  # noqa: S603
     passed, failed = read_report(junit)
-    if code != 0 and not failed and not (code == _NO_TESTS and what.may_be_empty):
+    if code != 0 and not failed and not (code == NO_TESTS and what.may_be_empty):
         failed = (f"{name}: pytest ended with exit code {code}",)
     if passed == 0 and not failed and not what.may_be_empty:
         failed = (f"{name}: no test ran",)

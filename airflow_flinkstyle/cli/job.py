@@ -23,6 +23,7 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
 )
 from airflow_flinkstyle.jobs.stopped.last_run import without_saving
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT, Heartbeat
 from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import Generation, OnFailedSavepoint
@@ -57,6 +58,11 @@ def list_jobs(root: Root, as_json: AsJson = False) -> None:
     show(document, table("job", "what it is doing", rows=rows), as_json=as_json)
 
 
+def settled_status(view: JobView) -> JobStatus:
+    """Return what the job's driver does, once that is certain; who saves a stopped job is no driver."""
+    return without_saving(view, view.settled_status(at_most_s=_CERTAIN_S))
+
+
 def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
     """Tell what a job is doing.
 
@@ -64,7 +70,7 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
     """
     require_job(root, job)
     client = client_of(root, job)
-    status = without_saving(client.view, client.view.settled_status(at_most_s=_CERTAIN_S))
+    status = settled_status(client.view)
     rows = [("job", job), ("status", describe_status(status))]
     home = client.view.board.binding_home()
     if home is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from airflow_flinkstyle.cli.factories import client_of, repository_of, require_job
-from airflow_flinkstyle.cli.job import end_unstopped, notes_of
+from airflow_flinkstyle.cli.job import end_unstopped, notes_of, settled_status
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
@@ -33,9 +33,6 @@ from airflow_flinkstyle.savepoint.files.verified import damage_of, verified_reco
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 from airflow_flinkstyle.types import RestoreTables, Rewind, StartFrom
-
-_CERTAIN_S = 60.0
-"""How long to wait at most until it is certain whether a driver lives."""
 
 Definitions = Annotated[
     Path | None,
@@ -152,7 +149,7 @@ def restart(
     spec = replace(spec, leave_checkpoints=tuple(leave_checkpoint or ()))
     confirm(f"Restart job {job}?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"
-    status = client.view.settled_status(at_most_s=_CERTAIN_S)
+    status = settled_status(client.view)
     # A repeated call finds the driver that the earlier one has started: to stop it would close the job.
     own = client.view.own_claim(_claim_key(spec, target, LastState(), key))
     if isinstance(status, (Running, Starting)) and status.run.generation != own:
@@ -198,7 +195,7 @@ def health(
     batch_limit_s = seconds_or_none("--max-batch-age", max_batch_age)
     savepoint_limit_s = seconds_or_none("--max-savepoint-age", max_savepoint_age)
     client = client_of(root, job)
-    status = without_saving(client.view, client.view.settled_status(at_most_s=_CERTAIN_S))
+    status = settled_status(client.view)
     findings = list(_faults_of_driver(status))
     ages = _batch_ages_s(status) if isinstance(status, Running) else {}
     for name, age_s in ages.items():

@@ -145,12 +145,7 @@ def _between(ref: SourceRef, one: KafkaPosition | None, other: KafkaPosition | N
             partition=number,
             offset=here.get((topic, number)),
             other=there.get((topic, number)),
-            same_log=bool(
-                one
-                and other
-                and not ids_differ(one.cluster_id, other.cluster_id)
-                and not ids_differ(one.topic_ids.get(topic), other.topic_ids.get(topic))
-            ),
+            same_log=bool(one and other and one.shares_log(other, topic)),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.types import id_words, ids_differ
+from airflow_flinkstyle.types import id_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -146,21 +146,15 @@ def _offset_changes(
     old, new = _by_partition(before), _by_partition(after)
     for source, topic, partition in sorted({*old, *new}):
         key = (source, topic, partition)
+        one, other = before.get(source), after.get(source)
         yield OffsetChange(
             source=source,
             topic=topic,
             partition=partition,
             before=old.get(key),
             after=new.get(key),
-            same_log=_is_same_log(before.get(source), after.get(source), topic),
+            same_log=bool(one and other and one.shares_log(other, topic)),
         )
-
-
-def _is_same_log(one: KafkaPosition | None, other: KafkaPosition | None, topic: str) -> bool:
-    if one is None or other is None:
-        return False
-    of_another = ids_differ(one.cluster_id, other.cluster_id)
-    return not of_another and not ids_differ(one.topic_ids.get(topic), other.topic_ids.get(topic))
 
 
 def _by_partition(positions: Mapping[str, KafkaPosition]) -> dict[tuple[str, str, int], NextOffset]:

@@ -12,7 +12,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import Sinks
 from airflow_flinkstyle.storage.keys import Key, Name
 from airflow_flinkstyle.typed_json import Check, stored
-from airflow_flinkstyle.types import Alignment, BatchId, Count, KafkaId, NextOffset, Text
+from airflow_flinkstyle.types import Alignment, BatchId, Count, KafkaId, NextOffset, Text, ids_differ
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}|(?!sha256:)[^:]*:.+", re.DOTALL)
 Digest = Annotated[str, Check("'sha256:' or a store's kind of checksum, and the digest", _DIGEST.fullmatch)]
@@ -87,6 +87,11 @@ class KafkaPosition:
         return KafkaLog(
             cluster_id=self.cluster_id, topic_ids=dict(self.topic_ids), log_range=dict(self.log_range)
         )
+
+    def shares_log(self, other: KafkaPosition, topic: str) -> bool:
+        """Return whether offsets of ``topic`` in both count the same records, as far as the ids show."""
+        of_another = ids_differ(self.cluster_id, other.cluster_id)
+        return not of_another and not ids_differ(self.topic_ids.get(topic), other.topic_ids.get(topic))
 
 
 @stored

@@ -35,9 +35,7 @@ from airflow_flinkstyle.state import (
 from airflow_flinkstyle.state.bootstrap import read_table
 from airflow_flinkstyle.state.edited import changes_in
 from airflow_flinkstyle.state.edits import from_data
-from airflow_flinkstyle.state.errors import (
-    STATE_TRANSFORM_NO_CHANGES,
-)
+from airflow_flinkstyle.state.errors import STATE_TRANSFORM_NO_CHANGES
 from airflow_flinkstyle.state.query_copy import open_copy
 from airflow_flinkstyle.state.reader import filtered
 from airflow_flinkstyle.state.steps import log_to_stderr
@@ -190,7 +188,7 @@ def _would_change(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
         for number, given in sorted(_changes(request).items())
         for name, frame in changes_in(copy, number, given).items()
     }
-    if len(found) == 1 and "" in {name for _, name in found}:
+    if [name for _, name in found] == [""]:
         [frame] = found.values()
         return frame
     shown = []

@@ -243,7 +243,7 @@ def browse(caller: Caller, number: int, browsers: int, end_s: float) -> list[tup
         for of, path in (("", "/jobs"), (conn_id, f"/roots/{conn_id}/jobs/job-0")):
             asked_s = time.monotonic()
             try:
-                status, body = caller.ask("GET", "/flinkstyle/api" + path)
+                status, body = caller.ask_once("GET", "/flinkstyle/api" + path)
             except OSError:
                 status, body = 0, None
             found.append((of, (time.monotonic() - asked_s) * 1000, status))

@@ -227,6 +227,24 @@ class Caller:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
+        """Return status and JSON; asks again, as the answer says, while the page waits for its store."""
+        answers: list[tuple[int, Any]] = []
+
+        def is_told() -> bool:
+            answers.append(self.ask_once(method, path, body=body, headers=headers))
+            return not _is_busy(*answers[-1])
+
+        wait_until(f"{method} {path} is answered", is_told)
+        return answers[-1]
+
+    def ask_once(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Any]:
         """Return status and JSON; without ``headers`` of its own the request has the user's token."""
         own = {"Authorization": f"Bearer {self.token}"} if headers is None and self.token else headers or {}
         request = urllib.request.Request(  # noqa: S310 - our own server
@@ -240,3 +258,7 @@ class Caller:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read() or b"null")
+
+
+def _is_busy(status: int, told: Any) -> bool:  # noqa: ANN401 - any JSON
+    return status == 503 and (told or {}).get("error", {}).get("code") == "STORE_BUSY"

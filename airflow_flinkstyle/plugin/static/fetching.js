@@ -4,6 +4,7 @@ import { airflowBase } from "./route.js";
 const { useCallback, useEffect, useState } = globalThis.React;
 const OWN = new URL("flinkstyle/api/", airflowBase);
 const EVERY_MS = 10000;
+const ASKED_MOST = 15;
 const NOTHING = { value: null, error: null };
 
 export const ownUrl = (...parts) => new URL(parts.map(encodeURIComponent).join("/"), OWN);
@@ -11,6 +12,19 @@ export const airflowUrl = (...parts) => new URL(["api", "v2", ...parts.map(encod
 
 export async function ask(url, options) {
   return (await asked(url, options)).body;
+}
+
+// For what a person asked for once: a store or a broker may take longer than the API server waits for it, and its
+// answer is kept for who asks again.
+export async function askUntilTold(url) {
+  for (let left = ASKED_MOST; ; left -= 1) {
+    try {
+      return await ask(url);
+    } catch (error) {
+      if (error.code !== "STORE_BUSY" || left <= 1) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
 }
 
 async function asked(url, options) {
@@ -21,7 +35,7 @@ async function asked(url, options) {
     throw new Error("Airflow's API server does not answer.");
   }
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw Object.assign(new Error(sentence(answer.status, body)), { status: answer.status });
+  if (!answer.ok) throw Object.assign(new Error(sentence(answer.status, body)), { status: answer.status, code: body.error?.code });
   return { body, stale: stale(answer) };
 }
 

@@ -1,5 +1,5 @@
 // What a start from a savepoint would meet: a dry run. Nothing is started.
-import { ask, ownUrl } from "./fetching.js";
+import { askUntilTold, ownUrl } from "./fetching.js";
 import { Badge, Facts, Fault, Table } from "./parts.js";
 import { bytes, number } from "./words.js";
 
@@ -21,7 +21,7 @@ export function Start({ conn, job, savepoint, mayAskKafka }) {
     try {
       const url = ownUrl("roots", conn, "jobs", job, "savepoints", savepoint, "start");
       for (const name of names) url.searchParams.append("kafka_conn_id", name);
-      const answer = await ask(url);
+      const answer = await askUntilTold(url);
       setFound(answer);
       setConnections((before) => before ?? answer.kafka_connections.join(" "));
       setFault(null);

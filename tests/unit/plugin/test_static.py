@@ -133,3 +133,30 @@ def test_rows_that_differ_are_listed_with_their_query_and_keys_of_its_state(run:
         ["lines", "only in new", None, "{}"],
         ["lines", "state", "k", None],
     ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([(503, "STORE_BUSY"), (503, "STORE_BUSY"), (200, None)], {"found": 1}),
+        ([(503, "STORE_UNAVAILABLE"), (200, None)], "503"),
+        ([(503, "STORE_BUSY")] * 15 + [(200, None)], "503"),
+    ],
+    ids=["slow", "unavailable", "stays-slow"],
+)
+def test_what_a_person_asked_for_once_is_asked_again_while_the_store_or_a_broker_is_slow(
+    run: Callable[[str, str], Any], answers: list[tuple[int, str | None]], told: object
+):
+    given = [{"status": status, "code": code} for status, code in answers]
+    program = f"""await (async () => {{
+      const answers = {json.dumps(given)};
+      globalThis.setTimeout = (then) => then();
+      globalThis.fetch = async () => {{
+        const {{ status, code }} = answers.shift();
+        const error = {{ code, problem: "p", state_after: "s", remedy: "r" }};
+        const body = code ? {{ error }} : {{ found: 1 }};
+        return {{ ok: status === 200, status, json: async () => body, headers: new Map() }};
+      }};
+      return page.askUntilTold("/start").catch((error) => String(error.status));
+    }})()"""
+    assert run("fetching.js", program) == told

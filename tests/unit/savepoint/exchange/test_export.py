@@ -260,6 +260,23 @@ def test_another_savepoint_of_the_same_id_is_kept(
     assert other.read("sp-1") == theirs
 
 
+def test_savepoint_of_the_same_id_and_sizes_with_other_bytes_keeps_them(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    folder, other, checkpoint = MemoryStore(), another(), a_checkpoint()
+    take(repository, checkpoint)
+    export_savepoint(repository, "sp-1", folder)
+    sst = next(iter(checkpoint.store.list("state/0/0/SSTs/"))).key
+    content = checkpoint.store.read(sst)
+    checkpoint.store.delete(sst)
+    checkpoint.store.write(sst, content.swapcase())
+    take(other, checkpoint)
+    before = contents(other.store)
+    with pytest.raises(SavepointConflictError):
+        import_savepoint(folder, other)
+    assert contents(other.store) == before
+
+
 @pytest.mark.parametrize("how", ["missing", "cut", "altered"])
 def test_import_over_the_same_savepoint_puts_its_damaged_files_back(
     repository: Repository, manifest: Manifest, how: str
