@@ -186,7 +186,7 @@ class SmallTable:
     def kept_for(self) -> str:
         return "a week"
 
-    def put_back(self, version: int) -> None:
+    def put_back(self, version: int, *, now: int) -> None:
         info = {"operation": "RESTORE", "operationParameters": {"version": version, "timestamp": None}}
         self._write([{"commitInfo": info}])
 

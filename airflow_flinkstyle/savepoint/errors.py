@@ -178,6 +178,16 @@ class SinkSkipsError(SavepointError):
         )
 
     @classmethod
+    def kept_by_restore(cls, query: str, *, state_after: str) -> Self:
+        """Name a query whose batches would be taken back from its table and then left out there."""
+        return cls(
+            f"Batches would be lost in the delta table of query {query}: RESTORE takes their rows back, and "
+            "the table leaves the batches out when they are run again, since it keeps their ids.",
+            state_after=state_after,
+            remedy="Choose rewind='fork', which gives them new ids; or leave restore_tables out.",
+        )
+
+    @classmethod
     def unknown(cls, found: str, *, state_after: str) -> Self:
         """Name the sink of a fork of which no record tells the batches that it has seen."""
         return cls(

@@ -19,6 +19,7 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.types import Generation
 from testbed.delta import DeltaTable, commit_again, delta_settings, read_delta
 from tests.integration.agent_lab import Lab
+from tests.integration.table_race import KEPT, race
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,6 +180,12 @@ def rows_taken_back(tables: Tables, generation: int) -> tuple[int | None, ...] |
     """Return how many rows were taken back from both tables; None until that is done."""
     found = [tables.lab.board.restored_table(Generation(generation), query) for query in ("copy", "counts")]
     return tuple(one.rows for one in found if one is not None) if all(found) else None
+
+
+def test_rows_that_others_write_while_a_table_is_put_back_are_kept(tmp_path: Path):
+    found = race("delta", tmp_path)
+    assert str(found.pop("problem")).endswith("others had written version 3 since.")
+    assert found == KEPT
 
 
 def test_fork_takes_rows_since_the_savepoint_back_from_both_tables_unless_others_wrote(tables: Tables):

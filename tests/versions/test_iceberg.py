@@ -17,6 +17,7 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.types import Generation
 from testbed.paths import SPARK, jar_set
 from tests.integration.agent_lab import Lab
+from tests.integration.table_race import KEPT, race
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,3 +208,9 @@ def test_rewinds_take_rows_back_from_an_iceberg_table_and_a_driver_that_dies_beh
             assert driver.wait(120) == 0
     finally:
         lake.lab.close()
+
+
+def test_rows_that_others_write_while_a_table_is_put_back_are_kept(tmp_path: Path):
+    found = race("iceberg", tmp_path)
+    assert "which others wrote since" in str(found.pop("problem"))
+    assert found == KEPT

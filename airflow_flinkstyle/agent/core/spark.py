@@ -245,8 +245,12 @@ class SinkTable(Protocol):
     def missing(self, version: int) -> str | None:
         """Return a file of one of those versions that is gone; None if it has all its files."""
 
-    def put_back(self, version: int) -> None:
-        """Put the table back to one of those versions."""
+    def put_back(self, version: int, *, now: int) -> None:
+        """Put the table back to one of those versions.
+
+        Raises:
+            FlinkstyleError: ``TABLE_RESTORE`` if its newest one is not ``now``: others have written.
+        """
 
     def tags(self) -> set[str] | None:
         """Return the names by which versions are kept alive; None for a format without such names."""

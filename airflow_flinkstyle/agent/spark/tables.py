@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore
 from airflow_flinkstyle.checkpoint.table_position import TableCommit, TablePosition, iceberg_commit
 from airflow_flinkstyle.savepoint.capture.table_history import delta_line
+from airflow_flinkstyle.savepoint.errors import TABLE_RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -57,10 +59,33 @@ class DeltaSinkTable:
         conf = context._jsc.hadoopConfiguration()  # noqa: SLF001
         return bool(path.getFileSystem(conf).exists(path))
 
-    def put_back(self, version: int) -> None:
-        """Put the table back to one of its versions, which makes a new one with the same content."""
+    def put_back(self, version: int, *, now: int) -> None:
+        """Put the table back to one of its versions, which makes a new one with the same content.
+
+        ``RESTORE`` takes back whatever there is when it runs; what others wrote since ``now`` it is put back
+        to in turn.
+        """
+        undone = range(now + 1, self._restore(version))
+        if not undone:
+            return
+        lost = range(undone[-1] + 2, self._restore(undone[-1]))
+        raise TABLE_RESTORE.with_text(
+            f"Delta table {self._path} was expected to be at version {now} when it was put back, found that "
+            f"others had written version {_numbers(undone)} since.",
+            state_after=f"Version {_numbers(lost)}, written by others while theirs were put back, is taken "
+            f"back: RESTORE TABLE {self._name} TO VERSION AS OF {lost[-1]} shows its rows."
+            if lost
+            else "The table has the rows that others wrote; the query was not started.",
+        )
+
+    def _restore(self, version: int) -> int:
+        """Put the table back; return the version that this has made."""
         with _missing_files_matter(self._spark):
             self._spark.sql(f"RESTORE TABLE {self._name} TO VERSION AS OF {version:d}").collect()
+        made = version + 1
+        for commit in takewhile(lambda one: one.version != version, self.line()):
+            made = commit.version
+        return made
 
     def tags(self) -> None:
         """Return that Delta has no names for versions."""
@@ -72,6 +97,10 @@ class DeltaSinkTable:
         """Return the settings by which ``VACUUM`` and the log's cleaning delete what a version needs."""
         properties = self._spark.sql(f"DESCRIBE DETAIL {self._name}").first().properties
         return ", ".join(f"{name}={properties.get(name, usual)}" for name, usual in _RETENTIONS.items())
+
+
+def _numbers(versions: range) -> str:
+    return f"{versions[0]}" if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
 
 
 @contextmanager
@@ -96,6 +125,7 @@ class IcebergSinkTable:
             self._table = iceberg.hadoop.HadoopTables(conf).load(name)
         else:
             self._table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)  # noqa: SLF001
+        self._metadata = iceberg.TableMetadata
         self._table.refresh()
 
     def line(self) -> Iterator[TableCommit]:
@@ -115,9 +145,22 @@ class IcebergSinkTable:
     def missing(self, version: int) -> None:
         """Return that nothing is: files of snapshots that have not expired stay."""
 
-    def put_back(self, version: int) -> None:
-        """Put the table back to one of the snapshots that it is made of."""
-        self._table.manageSnapshots().rollbackTo(version).commit()
+    def put_back(self, version: int, *, now: int) -> None:
+        """Put the table back to one of the snapshots that it is made of.
+
+        Iceberg's own rollback is tried again upon the table as others have written it meanwhile.
+        """
+        operations = self._table.operations()
+        base = operations.refresh()
+        found = base.currentSnapshot().snapshotId()
+        if found != now:
+            raise TABLE_RESTORE.with_text(
+                f"Iceberg table {self._table.name()} was expected to be at snapshot {now} when it was put "
+                f"back, found {found}, which others wrote since."
+            )
+        changed = self._metadata.buildFrom(base).setBranchSnapshot(version, "main").build()
+        operations.commit(base, changed)
+        self._table.refresh()
 
     def tags(self) -> set[str]:
         """Return the tags and branches of the table."""

@@ -222,8 +222,7 @@ def _rewound(
         case "fork":
             return fork(manifest, runs.repository, claim_key, numbers)
         case "re-emit":
-            if not origin.skip_known_batches:
-                _require_forgetful(manifest, origin)
+            _require_ids_usable(manifest, origin)
         case _:
             assert_never(origin.rewind)
     return manifest
@@ -249,19 +248,24 @@ def require_allowed(runs: JobView, origin: FromSavepoint) -> None:
     if origin.restore_tables:
         tables_to_restore(runs, manifest)
     require_tables(runs, manifest, restores=origin.restore_tables)
-    if origin.rewind == "re-emit" and not origin.skip_known_batches:
-        _require_forgetful(manifest, origin)
+    if origin.rewind == "re-emit":
+        _require_ids_usable(manifest, origin)
 
 
-def _require_forgetful(manifest: Manifest, origin: FromSavepoint) -> None:
+def _require_ids_usable(manifest: Manifest, origin: FromSavepoint) -> None:
     """Refuse to use batch ids again if a sink is known to remember them; the agent checks functions.
 
     Iceberg reads them from the table's present snapshots: it forgets those that are taken back. A Delta table
-    keeps its queries' newest ids through a ``RESTORE``.
+    keeps its queries' newest ids through a ``RESTORE``: to skip them would lose the rows that it took back.
 
     Raises:
         SinkSkipsError: Naming the sinks.
     """
+    kept = next((query.name for query in manifest.queries if query.sink == "delta"), None)
+    if origin.restore_tables and kept is not None:
+        raise SinkSkipsError.kept_by_restore(kept, state_after="Nothing was started.")
+    if origin.skip_known_batches:
+        return
     forgets = {"iceberg"} if origin.restore_tables else set()
     if remembering := sinks.remembering(query for query in manifest.queries if query.sink not in forgets):
         raise SinkSkipsError.of(

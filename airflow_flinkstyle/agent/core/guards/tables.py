@@ -13,7 +13,7 @@ from airflow_flinkstyle.agent.core.board import takeover
 from airflow_flinkstyle.agent.core.causes import passes
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.table_records import RestoredTable
-from airflow_flinkstyle.savepoint.errors import TABLE_RESTORE
+from airflow_flinkstyle.savepoint.errors import TABLE_RESTORE, SinkSkipsError
 from airflow_flinkstyle.savepoint.sinks import table_format
 from airflow_flinkstyle.savepoint.tables import TableChange, since_savepoint
 
@@ -37,6 +37,7 @@ class Tables:
         self._board, self._repository, self._driver_run = board, repository, driver_run
         self._asked: TablesToRestore | None = None
         self._saved: Manifest | None = None
+        self._uses_ids_again = False
         self._checked: set[str] = set()
         """Queries whose tables have passed the checks that take a Spark job each: once is enough."""
 
@@ -49,12 +50,14 @@ class Tables:
         self._asked = takeover.signed_tables(self._board, self._driver_run)
         if self._asked is not None and order.savepoint_id is not None:
             self._saved = self._repository.find(order.savepoint_id)
+            self._uses_ids_again = order.rewind == "re-emit"
 
     def require_possible(self, query: JobQuery) -> None:
         """Require that the query's table can be put back, if that is asked for; changes nothing.
 
         Raises:
             FlinkstyleError: ``TABLE_RESTORE`` if it cannot, or not without losing what others wrote.
+            SinkSkipsError: If the table would then leave out the batches that are run again.
         """
         if self._is_due(query):
             self._check(query)
@@ -92,6 +95,8 @@ class Tables:
             raise TABLE_RESTORE.with_text(
                 f"Query {query.name} was expected to write to its table of the savepoint, found {found}."
             )
+        if kind == "delta" and self._uses_ids_again:
+            raise SinkSkipsError.kept_by_restore(query.name, state_after="The table is as it was.")
         table = query.session.sink_table(kind, query.sink.table, query.sink.path)
         is_new = query.name not in self._checked
         readers = [
@@ -118,7 +123,7 @@ class Tables:
 
 def _put_back(query: JobQuery, table: SinkTable, change: TableChange) -> None:
     try:
-        table.put_back(change.to)
+        table.put_back(change.to, now=change.now)
     except FlinkstyleError:
         raise
     except Exception as error:

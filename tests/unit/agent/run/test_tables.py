@@ -13,6 +13,7 @@ from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
 from airflow_flinkstyle.protocol.table_records import RestoredTable, TablesToRestore
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from tests.small_spark import SmallTable
 from tests.unit.agent.conftest import G1, G2
 from tests.unit.agent.drivers import SmallDriver, commit, end_run
@@ -110,7 +111,7 @@ def test_driver_that_ends_before_it_has_put_the_table_back_leaves_that_to_the_ne
 ):
     rewound.tell()
 
-    def dies(*_: object) -> None:
+    def dies(*_: object, **__: object) -> None:
         raise SystemExit
 
     with monkeypatch.context() as patch:
@@ -128,7 +129,7 @@ def test_driver_that_ends_behind_the_restore_is_followed_by_one_that_finds_it_do
 ):
     rewound.tell()
 
-    def dies(*_: object) -> None:
+    def dies(*_: object, **__: object) -> None:
         raise SystemExit
 
     with monkeypatch.context() as patch:
@@ -168,6 +169,16 @@ def test_version_whose_files_are_gone_is_refused_before_the_takeover(
     rewound.tell()
     monkeypatch.setattr(SmallTable, "vacuumed", "part-1.parquet")
     with pytest.raises(FlinkstyleError, match=r"Version 1 .* found part-1.parquet deleted"):
+        rewound.start()
+    assert (rewound.holder(), rewound.made_of) == (G1, [2, 1, 0])
+
+
+def test_delta_table_is_not_taken_back_where_its_batch_ids_are_used_again(rewound: Rewound):
+    """A caller of an older version may order it."""
+    rewound.driver.board.create_tables_to_restore(G2, TablesToRestore(own_ids={"copy": ("q-1",)}))
+    order = {"savepoint_id": "sp-1", "closed_at": {"copy": 2}, "skip_known_batches": True}
+    rewound.driver.tell_order(**order, rewind="re-emit")
+    with pytest.raises(SinkSkipsError, match="keeps their ids"):
         rewound.start()
     assert (rewound.holder(), rewound.made_of) == (G1, [2, 1, 0])
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.start.dry import dry_start
-from airflow_flinkstyle.jobs.start.origins import FromSavepoint
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint, require_allowed
 from airflow_flinkstyle.jobs.start.tables import await_restored
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
@@ -150,6 +150,27 @@ def test_tables_belong_to_a_fork_where_delta_keeps_batch_ids(
     with pytest.raises(error):
         written.rewind(rewind)
     assert written.client.view.own_claim("again") is None
+
+
+def test_to_accept_skipped_batches_does_not_let_delta_take_rows_back_and_leave_their_batches_out(
+    written: Written,
+):
+    origin = FromSavepoint(
+        savepoint_id=written.saved.savepoint_id,
+        rewind="re-emit",
+        restore_tables=True,
+        skip_known_batches=True,
+    )
+    with pytest.raises(SinkSkipsError, match="keeps their ids"):
+        require_allowed(written.client.view, origin)
+    written.stop()
+    with pytest.raises(SinkSkipsError, match="keeps their ids") as refused:
+        written.client.starts.start(
+            written.world.spec(), written.world.target(), claim_key="again", origin=origin
+        )
+    assert "rewind='fork'" in refused.value.remedy
+    assert written.client.view.own_claim("again") is None
+    assert written.rows() == 10 + 15
 
 
 def test_savepoint_of_another_job_or_without_tables_takes_nothing_back(written: Written):
