@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import time
 import urllib.error
@@ -33,7 +34,7 @@ _SHOWN = 300
 
 
 class NotDeliveredError(Exception):
-    """Nothing listens at the address: the request did not arrive."""
+    """No connection to the address was made: the request did not arrive."""
 
 
 class NoAnswerError(Exception):
@@ -84,7 +85,7 @@ def ask(
         trust: Trusted authorities and the client's certificate; None for what this machine trusts.
 
     Raises:
-        NotDeliveredError: If nothing listens there.
+        NotDeliveredError: If there is no connection to it.
         NoAnswerError: If it did not answer, or not with a JSON object; the reason is its text.
     """
     try:
@@ -148,8 +149,9 @@ def _read(
     request = urllib.request.Request(url, data=data, method=method, headers=usual)  # noqa: S310 - checked above
     for name, value in headers.items():
         request.add_unredirected_header(name, value)  # a login is for this server only
+    opener = urllib.request.build_opener(_Http, _Https(context=trust))
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:  # noqa: S310
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
             return str(answer.read(_MOST_BYTES).decode(errors="replace"))
     except urllib.error.HTTPError as error:
         text = error.read(_MOST_BYTES).decode(errors="replace")
@@ -158,11 +160,42 @@ def _read(
             error.url, error.code, text, wants_login=error.code == _NOT_LOGGED_IN and "negotiate" in wanted
         ) from error
     except urllib.error.URLError as error:
-        if isinstance(error.reason, ConnectionRefusedError):
-            raise NotDeliveredError(f"nobody listens at {url}") from error
         raise NoAnswerError(f"{url} did not answer: {error.reason}") from error
     except (OSError, ValueError) as error:
         raise NoAnswerError(f"{url} did not answer: {error}") from error
+
+
+class _Reached:
+    """Tells a server without a connection from one that has not answered: for urllib both may time out."""
+
+    host: str
+    port: int
+
+    def connect(self) -> None:
+        try:
+            super().connect()  # type: ignore[misc]  # the other base has it
+        except ConnectionRefusedError as error:
+            raise NotDeliveredError(f"nobody listens at {self.host}:{self.port}") from error
+        except OSError as error:  # of the name, the route, the time or the certificate
+            raise NotDeliveredError(f"{self.host}:{self.port} is not reached: {error}") from error
+
+
+class _HttpConnection(_Reached, http.client.HTTPConnection):
+    pass
+
+
+class _HttpsConnection(_Reached, http.client.HTTPSConnection):
+    pass
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_HttpConnection, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_HttpsConnection, req, context=self._context)  # type: ignore[attr-defined]
 
 
 def _is_object(text: str) -> bool:

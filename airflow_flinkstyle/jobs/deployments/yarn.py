@@ -240,6 +240,8 @@ class YarnDeployment:
         if app is None:
             return Unknown("the ResourceManager does not know it, or not as this run's driver")
         state, diagnostics = app.get("state"), str(app.get("diagnostics"))
+        if state == _QUEUED and app.get("amContainerLogs"):  # archives are brought there; it may run already
+            return DriverPending("YARN prepares its container at a node", may_pass=True)
         if state == _QUEUED:
             return DriverPending(
                 f"YARN has not given it a container in queue {app.get('queue')}: {diagnostics.strip()}"

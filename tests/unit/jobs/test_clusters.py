@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError, SignatureError
+from airflow_flinkstyle.jobs.deployments import rest
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.deployments.rest import both_ends
@@ -73,6 +76,39 @@ def test_submission_goes_to_the_master_that_leads_and_fails_where_none_takes_it(
     with pytest.raises(DriverFailedError, match="STANDBY") as error:
         deployment_for(target).submit(a_submission(target))
     assert "nobody listens" in str(error.value)
+
+
+@pytest.fixture
+def silent_host() -> Iterator[str]:
+    """An address whose connections time out, as those to a host that is down: its queue is full."""
+    with ExitStack() as sockets:
+        listening = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("first", ["dead", "unknown", "unreachable"])
+def test_second_master_is_asked_where_the_first_ones_host_is_gone(
+    manager: Manager, silent_host: str, monkeypatch: pytest.MonkeyPatch, first: str
+):
+    monkeypatch.setattr(rest, "TIMEOUT_S", 0.5)
+    manager.says(CREATE, {"success": True, "submissionId": "driver-2"})
+    hosts = {"dead": silent_host, "unknown": "master-1.invalid:6066", "unreachable": "255.255.255.255:6066"}
+    target = on_standalone(f"http://{hosts[first]},{manager.url}")
+    assert deployment_for(target).submit(a_submission(target)) == {"driver": "driver-2"}
+
+
+def test_master_that_has_taken_a_connection_and_does_not_answer_may_have_the_driver(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rest, "TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        target = on_standalone(f"http://127.0.0.1:{hung.getsockname()[1]},{manager.url}")
+        assert deployment_for(target).submit(a_submission(target)) == {"driver": ""}
+    assert manager.asked == []
 
 
 @pytest.mark.parametrize(
@@ -156,6 +192,20 @@ def test_what_yarn_says_of_an_application_ends_it_only_if_its_process_has_ended(
         f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "diagnostics": "", "applicationTags": TAG, **app}}
     )
     assert isinstance(deployment_for(on_yarn(manager.url)).state(DRIVER), state)
+
+
+@pytest.mark.parametrize(
+    ("place", "may_pass"), [({}, False), ({"amContainerLogs": "http://node/logs"}, True)]
+)
+def test_application_whose_node_is_preparing_it_is_not_stuck(
+    manager: Manager, place: dict[str, str], may_pass: bool
+):
+    """Large archives take a node longer than a queue may keep an application waiting."""
+    app = {"id": APP, "applicationTags": TAG, "state": "ACCEPTED", "diagnostics": "", **place}
+    manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": app})
+    state = deployment_for(on_yarn(manager.url)).state(DRIVER)
+    assert isinstance(state, DriverPending)
+    assert state.may_pass is may_pass
 
 
 def test_application_that_a_restarted_resource_manager_does_not_know_yet_is_no_end(manager: Manager):

@@ -71,6 +71,23 @@ def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(pod:
 
 
 @pytest.mark.parametrize(
+    ("driver", "policy", "state"),
+    [
+        ({"running": {}}, "Never", Alive),
+        ({"terminated": {"exitCode": 137}}, "Never", Gone),
+        ({"terminated": {"exitCode": 137}}, "Always", Alive),  # the node starts it again
+    ],
+)
+def test_driver_beside_a_sidecar_has_ended_with_its_own_container(
+    driver: dict[str, Any], policy: str, state: type
+):
+    own, sidecar = in_state(**driver)["containerStatuses"], {"name": "sidecar", "state": {"running": {}}}
+    pod = {**a_pod("Running", containerStatuses=[sidecar, *own]), "spec": {"restartPolicy": policy}}
+    assert isinstance(state_of(pod), state)
+    assert ("killed by signal 9" in describe_pod(pod)) == (state is Gone)
+
+
+@pytest.mark.parametrize(
     ("pod", "words"),
     [
         (a_pod("Pending", **PENDING), "image cannot be pulled (ErrImagePull: no such image spark:1)"),

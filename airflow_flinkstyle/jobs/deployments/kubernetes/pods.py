@@ -39,7 +39,7 @@ def state_of(pod: Mapping[str, Any]) -> DriverState:
         why, may_pass = _why_waiting(pod)
         return DriverPending(why, may_pass=may_pass)
     if phase == "Running":
-        return Alive()
+        return Gone() if _has_ended(pod) else Alive()
     if phase not in _ENDED:
         return Unknown(f"its pod is in phase {phase}: the node does not report")
     if _disrupted_by(status) == "DeletionByPodGC":
@@ -58,7 +58,7 @@ def describe_pod(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]] = (
     """
     status = pod.get("status") or {}
     phase, name = status.get("phase"), pod.get("metadata", {}).get("name")
-    if phase == "Running":
+    if phase == "Running" and not _has_ended(pod):
         return ""
     why = _why_waiting(pod)[0] if phase == "Pending" else _how_ended(pod)
     warnings = _warnings(events) if phase == "Pending" or not _driver(pod) else []
@@ -159,6 +159,14 @@ def _states(pod: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
     for one in sorted(statuses, key=lambda one: one.get("name") != CONTAINER):
         if kind in (one.get("state") or {}):
             yield one["state"][kind]
+
+
+def _has_ended(pod: Mapping[str, Any]) -> bool:
+    """Return whether the driver's container has ended for good, as its node reports; a sidecar may run on."""
+    if (pod.get("spec") or {}).get("restartPolicy") != "Never":
+        return False
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(one.get("name") == CONTAINER and "terminated" in (one.get("state") or {}) for one in statuses)
 
 
 def _driver(pod: Mapping[str, Any]) -> bool:
