@@ -120,7 +120,7 @@ def leave(
     before = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
     to = destinations(client.view, to)
     if before is not None and before.state == "left":
-        return _left_before(client.view, before, to, progress)
+        return _left_before(client.view, since, to, progress)
     _require_named(client.view, to)
     begun = before if before is not None and before.state == "leaving" else None
     if begun is None or {name: one.location for name, one in begun.checkpoints.items()} != dict(to):
@@ -192,8 +192,10 @@ def _require_not_started(runs: JobView, since: OutsideRecord) -> None:
     raise JobRunningError(
         f"Job {runs.job} was expected to stay stopped while it was left, found that it was started "
         f"here: {describe_status(status)}.",
-        state_after="It runs here, and was not left; Spark cannot start from what was written.",
-        remedy="Delete what was written to the locations, or name others, and leave it again.",
+        state_after="Spark cannot start from what was written. The job runs here, or its driver finds that "
+        "it was left, and ends.",
+        remedy="See which (flinkstyle job status). If it runs, delete what was written to the locations, or "
+        "name others. Then leave it again.",
     )
 
 
@@ -347,9 +349,10 @@ def _home(record: OutsideRecord) -> Home:
 
 
 def _left_before(
-    runs: JobView, home: Home, to: Mapping[str, str], progress: Callable[[FileProgress], None]
+    runs: JobView, since: OutsideRecord, to: Mapping[str, str], progress: Callable[[FileProgress], None]
 ) -> Left:
     """Complete what a killed try left unfinished, then report it again."""
+    home = _home(since)
     written = {name: one.location for name, one in home.checkpoints.items()}
     if written != dict(to):
         raise NOT_ADOPTED.with_text(
@@ -362,6 +365,7 @@ def _left_before(
     manifest = runs.repository.read(home.savepoint_id or "")
     unfinished = [one for one in manifest.queries if is_unfinished(runs.open_checkpoint(to[one.name]))]
     if unfinished:  # others may run by now
+        _require_not_started(runs, since)
         _write(runs, replace(manifest, queries=tuple(unfinished)), to, progress)
     return _report(runs, home, manifest)
 

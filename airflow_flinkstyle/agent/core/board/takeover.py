@@ -14,6 +14,7 @@ from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.errors import PREDECESSOR
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, DriverEnd, TakeoverOrder
 from airflow_flinkstyle.protocol.table_records import TablesToRestore
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
@@ -372,6 +373,28 @@ def require_predecessor(
             remedy="Stop it with a savepoint and start again from that one.",
         )
     _require_own_checkpoint(board, claim, state)
+
+
+def require_not_left(board: JobBoard, driver_run: DriverRun, order: TakeoverOrder) -> None:
+    """Require that the job was not given back to plain Spark since its start was planned.
+
+    Who gives it back records that, then looks for an order; this driver has its order, then looks for the
+    record. So one of both sees the other, however long either takes.
+
+    Raises:
+        FlinkstyleError: ``PREDECESSOR`` if it was, and the order continues it.
+    """
+    if order.rewind != "continue" or order.parent == BEGINNING:
+        return  # a person has named what the job goes back to, or gives up
+    home = patiently(board.binding_home, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
+    if home is None or home.state != "left":
+        return
+    raise PREDECESSOR.with_text(
+        f"Job {board.job} was expected to be run from here, as when this start was planned, found that it "
+        f"was left to plain Spark since, with savepoint {home.savepoint_id}.",
+        state_after=NOT_STARTED,
+        remedy="If it is to run here, adopt it again (flinkstyle job adopt), then start it.",
+    )
 
 
 def _require_ended(board: JobBoard, driver_run: DriverRun, order: TakeoverOrder) -> None:

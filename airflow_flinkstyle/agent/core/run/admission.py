@@ -142,6 +142,7 @@ class Admission:
             self._continue_checkpoint(order)
         else:
             takeover.require_predecessor(board, driver_run, order, self._require_turn)
+            takeover.require_not_left(board, driver_run, order)
             self._restore(order, first)
         continued = driver_run.last_heartbeat if self.relaunched else self._adopted()
         self._patiently(lambda: checks.require_there(self._queries.checkpoint, continued))

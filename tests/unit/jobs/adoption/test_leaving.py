@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.jobs.adoption.leaving import leave
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.client import JobClient
-from airflow_flinkstyle.jobs.errors import NOT_ADOPTED, OLD_JOB_RUNS, JobRunningError, RewindError
+from airflow_flinkstyle.jobs.errors import (
+    NOT_ADOPTED,
+    OLD_JOB_RUNS,
+    DriverFailedError,
+    JobRunningError,
+    RewindError,
+)
 from airflow_flinkstyle.jobs.start.choice import plan_start
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint, LastState
+from airflow_flinkstyle.jobs.start.starts import JobStarts
 from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest, take_stopped
 from airflow_flinkstyle.savepoint.files.restore import is_unfinished
 from airflow_flinkstyle.storage.errors import StoreDeniedError
@@ -88,6 +95,32 @@ def test_job_that_starts_here_while_it_is_left_is_not_left(world: World, plain: 
             progress=meanwhile,
         )  # fmt: skip
     assert world.board.home().value.state == "leaving"
+
+
+def test_job_that_was_planned_to_start_before_it_was_left_does_not_run_beside_plain_spark(
+    world: World, plain: PlainSpark, monkeypatch: pytest.MonkeyPatch
+):
+    adopt(world, plain)
+    start(world)
+    world.logs.produce(5)
+    world.until(lambda: at(world, 1) > 2)
+    client, out = world.client(), world.folder / "out"
+    client.requests.stop("stop", savepoint=True, timeout_s=10)
+    order = JobStarts._order
+
+    def late(starts: JobStarts, *given: Any) -> None:
+        leave(client, {QUERY: str(out)}, key="leave", by="test", timeout_s=10)
+        order(starts, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobStarts, "_order", late)
+        handle = client.starts.start(world.spec(), world.target(), claim_key="a schedule's")
+    with pytest.raises(DriverFailedError, match="left to plain Spark since"):
+        client.drivers.wait_running(handle.generation, timeout_s=10)
+    PlainSpark(world, out).run()
+    with refuses(NOT_ADOPTED):
+        client.starts.start(world.spec(), world.target(), claim_key="a schedule's")
+    world.judge()
 
 
 def test_job_whose_old_one_goes_on_since_its_adoption_is_not_left(world: World, plain: PlainSpark):
