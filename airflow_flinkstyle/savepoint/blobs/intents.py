@@ -55,6 +55,8 @@ class Held:
     """An intent that is held: no blob is freed meanwhile."""
 
     renewed: Renewed[Intent]
+    avoided: frozenset[str]
+    """Blobs that were condemned before it listed any: it relies on none of them."""
 
     def require_alive(self) -> None:
         """Require that no process has given the intent up; raises ``IntentBrokenError``."""
@@ -116,8 +118,9 @@ def hold_intent(
     key, seen = _declare(repository, intent, wait_s=wait_s, poll_s=poll_s, give_up_waiting=give_up_waiting)
     renewed = Renewed(repository.store, key, seen)
     try:
-        repository.avoid(condemned_blobs(repository))
-        yield Held(renewed=renewed)
+        avoided = condemned_blobs(repository)
+        repository.avoid(avoided)
+        yield Held(renewed=renewed, avoided=avoided)
     finally:
         renewed.let_go()
         if not renewed.outlives_its_holder:

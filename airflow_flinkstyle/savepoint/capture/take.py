@@ -23,6 +23,7 @@ from airflow_flinkstyle.savepoint.errors import (
     SavepointConflictError,
     TakeCancelledError,
 )
+from airflow_flinkstyle.savepoint.files.verified import publish_trusted
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _take(
         if end():
             raise TakeCancelledError.of(f"job {repository.job}")
         manifest = compose(repository.job, snapshots, label)
-        patience(lambda: held.publish(repository, manifest))
+        patience(lambda: publish_trusted(held, repository, manifest))
         return manifest
 
 

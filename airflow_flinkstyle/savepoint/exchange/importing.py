@@ -51,7 +51,11 @@ from airflow_flinkstyle.savepoint.files.transfer import (
     read_file,
     read_stored,
 )
-from airflow_flinkstyle.savepoint.files.verified import distrust_packs, record_verified
+from airflow_flinkstyle.savepoint.files.verified import (
+    distrust_packs,
+    publish_trusted,
+    record_verified,
+)
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, ObjectMissingError
@@ -121,7 +125,7 @@ def import_savepoint(
             return existing
         manifest = _stored(source, manifest, repository, progress, packed_below_bytes)
         verify_savepoint(manifest, repository, level="full")  # as stored now, with blobs from before
-        held.publish(repository, manifest)
+        publish_trusted(held, repository, manifest)
     log.info("Savepoint %s: imported from %s", manifest.savepoint_id, source.uri)
     return manifest
 

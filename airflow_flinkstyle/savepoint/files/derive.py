@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.files.verified import publish_trusted
 from airflow_flinkstyle.savepoint.manifest import FileEntry
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def publish_derived(
             evidence={**parent.evidence, **(evidence or {})},
             queries=tuple(change(query) for query in parent.queries),
         )
-        held.publish(repository, derived)
+        publish_trusted(held, repository, derived)
     return derived
 
 

@@ -16,7 +16,12 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.notes import note_key, read_notes
-from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned, condemned_key, read_condemned
+from airflow_flinkstyle.savepoint.blobs.prune_slot import (
+    Condemned,
+    condemned_blobs,
+    condemned_key,
+    read_condemned,
+)
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.transfer import ignore
 from airflow_flinkstyle.savepoint.files.verify import Level, verify_savepoint
@@ -26,6 +31,7 @@ from airflow_flinkstyle.storage.errors import StoreDeniedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from airflow_flinkstyle.savepoint.blobs.intents import Held
     from airflow_flinkstyle.savepoint.files.verify import Verified
     from airflow_flinkstyle.savepoint.manifest import Manifest, StoredAt
     from airflow_flinkstyle.savepoint.progress import FileProgress
@@ -76,6 +82,25 @@ def record_damaged(repository: SavepointRepository, savepoint_id: str, level: Le
     repository.store.write(note_key(repository, _FAILED, savepoint_id), record.to_bytes())
     with suppress(StoreDeniedError):  # for readers that do not know the damaged record
         repository.store.delete(note_key(repository, _PASSED, savepoint_id))
+
+
+def publish_trusted(held: Held, repository: SavepointRepository, manifest: Manifest) -> None:
+    """Publish a savepoint; if it relies on a blob that was found altered meanwhile, it counts as damaged.
+
+    Who finds one lists it in ``condemned/``, then looks for savepoints that need it; here the savepoint is
+    published, then the lists are read. So one of both sees the other.
+
+    Raises:
+        SavepointDamagedError: If it does.
+        SavepointError: As ``Held.publish``.
+    """
+    held.publish(repository, manifest)
+    lost = sorted(manifest.blobs.keys() & (condemned_blobs(repository) - held.avoided))
+    if lost:
+        found = f"blob {lost[0]}, which it shares with others, was found altered while it was made"
+        record_damaged(repository, manifest.savepoint_id, "full", found)
+        error = SavepointDamagedError.of(manifest.savepoint_id, [found], state_after="It counts as damaged.")
+        raise error.rephrased(remedy="Take another one: that stores the file again.")
 
 
 def check_savepoint(

@@ -16,6 +16,8 @@ from testbed.memory_store import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
     Make = Callable[..., Any]
 
 
@@ -45,6 +47,43 @@ def test_altered_file_is_stored_again_by_the_next_savepoint_and_distrusted_in_ot
     assert third.queries[0].file(entry.path).blob == f"{entry.blob}.1"
     others = {e.path: e.blob for e in second.queries[0].files if e.blob != entry.blob}
     assert others.items() <= {e.path: e.blob for e in third.queries[0].files}.items()
+
+
+@pytest.mark.parametrize("moment", ["while files are read", "right before the manifest", "right behind it"])
+def test_savepoint_that_is_taken_while_a_file_that_it_shares_is_found_altered_counts_as_damaged(
+    a_checkpoint: Make, take: Make, monkeypatch: pytest.MonkeyPatch, moment: str
+):
+    repository = SavepointRepository(MemoryStore("root"), "orders")
+    checkpoint = a_checkpoint()
+    first = take(repository, checkpoint, "sp-1", packed_below_bytes=0)
+    checkpoint.commit()
+    entry = [entry for entry in first.queries[0].files if entry.path.endswith(".sst")][-1]
+    repository.store.write(f"orders/blobs/{entry.blob}", b"X" * entry.size_bytes)
+    found: list[bool] = []
+
+    def check(*_: object) -> bool:
+        if not found:
+            found.append(True)
+            other = SavepointRepository(repository.store, "orders")
+            with pytest.raises(SavepointDamagedError, match="was altered"):
+                check_savepoint(other, "sp-1", level="full", by="another")
+        return False
+
+    publish = SavepointRepository.publish
+
+    def published(own: SavepointRepository, manifest: Manifest) -> None:
+        if moment == "right before the manifest":
+            check()
+        publish(own, manifest)
+        check()
+
+    hooks = {"cancelled": check} if moment == "while files are read" else {}
+    monkeypatch.setattr(SavepointRepository, "publish", published)
+    with pytest.raises(SavepointDamagedError, match="Take another one"):
+        take(repository, checkpoint, "sp-2", previous=first, packed_below_bytes=0, **hooks)
+    assert damaged_records(repository).keys() == {"sp-1", "sp-2"}
+    take(repository, checkpoint, "sp-3", previous=first, packed_below_bytes=0)
+    check_savepoint(repository, "sp-3", level="full", by="test")
 
 
 def test_quick_check_takes_back_nothing_that_a_full_one_has_found(a_checkpoint: Make, take: Make):
