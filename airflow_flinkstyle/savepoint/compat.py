@@ -157,6 +157,16 @@ def with_state_changes(confs: Mapping[str, str], asked: StateChanges) -> dict[st
     return {**confs, STATE_CHANGES: json.dumps([asdict(one) for one in (*known, asked)])}
 
 
+def state_changes_unknown(now: Mapping[str, str], to: Mapping[str, str]) -> list[StateChanges]:
+    """Return what was done to the state of the version with settings ``now``, and that ``to`` does not know.
+
+    A version that does not know them would go on with values that mean something else to it; and the next
+    upgrade would apply them once more.
+    """
+    known = {one.asked for one in state_changes_asked(to)}
+    return [one for one in state_changes_asked(now) if one.asked not in known]
+
+
 def state_changes_due(manifest: Manifest, asked: Iterable[StateChanges]) -> list[StateChanges]:
     """Return the changes that are newer than a savepoint."""
     taken = manifest.taken_from_generation

@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.upgrade import Upgrade
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.protocol.line import OnLine
+from airflow_flinkstyle.savepoint.compat import state_changes_unknown
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.savepoint.sequence import place_of
 from airflow_flinkstyle.types import Generation, id_words
@@ -80,18 +81,30 @@ def previous(runs: JobView) -> GenerationVersion:
     """Return the newest version that ran before the one that runs, and was another one.
 
     Raises:
-        JobNotRunningError: If there is none.
+        JobNotRunningError: If there is none, or if it does not know what was done to the state since.
     """
     versions = list(_versions(runs))
     now = versions[0] if versions else None
     for version in versions[1:]:
         if now is not None and _settings(version) != _settings(now):
+            _require_known_state(runs, now, version)
             return version
     raise JobNotRunningError(
         f"Job {runs.job} was expected to have run another version before, found none.",
         state_after="Nothing was stopped.",
         remedy="Name a savepoint to go back to, or upgrade to the version that is to run.",
     )
+
+
+def _require_known_state(runs: JobView, now: GenerationVersion, version: GenerationVersion) -> None:
+    if changed := state_changes_unknown(now.conf, version.conf):
+        raise JobNotRunningError(
+            f"Job {runs.job} was expected to have the state of {version.label()}, found it changed since, by "
+            f"{changed[-1].changes}: that version would go on with values that mean something else to it.",
+            state_after="Nothing was stopped.",
+            remedy="Name a savepoint from before the change to go back to; or upgrade to that version with "
+            "state_changes that undo it.",
+        )
 
 
 def require_savepoint(runs: JobView, savepoint_id: str) -> Generation:

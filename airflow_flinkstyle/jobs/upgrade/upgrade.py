@@ -34,6 +34,7 @@ from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.upgrade import health, repartition, rollback
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
 from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, observe, summary
+from airflow_flinkstyle.savepoint.compat import state_changes_unknown
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import Generation
@@ -259,6 +260,9 @@ class Upgrade(UpgradeContext):
         If it does not, ``if_committed`` decides; with ``continue`` the new version runs on.
         """
         spec, target = self.client.view.launch_of(self.old())
+        if changed := state_changes_unknown(self.spec.conf, spec.conf):
+            why = f"The old version does not know what {changed[-1].changes} did to the state."
+            return self._stays_or_rewinds(self.new, why)
         spec = repartition.undone(spec, self.spec, self._saved())
         back = replace(
             self,
@@ -282,11 +286,15 @@ class Upgrade(UpgradeContext):
             log.warning("The old version cannot continue where the new one is: %s", error)
             current = self.client.view.board.current()
             runs = current.value.generation if current is not None else self.new
-            if runs == self.new and self.if_committed != "continue":
-                return rollback.roll_back(self)
-            return {"generation": runs, "how": f"{error.problem} {error.state_after}", "stays": True}
+            return self._stays_or_rewinds(runs, f"{error.problem} {error.state_after}")
         how = f"from savepoint {report.savepoint_id}, where the new one stopped"
         return {"generation": report.generation, "how": how}
+
+    def _stays_or_rewinds(self, runs: Generation, why: str) -> Mapping[str, Any]:
+        """Go back to the stop's savepoint as was chosen; else what runs stays."""
+        if runs == self.new and self.if_committed != "continue":
+            return rollback.roll_back(self)
+        return {"generation": runs, "how": why, "stays": True}
 
     # --- what is checked before anything is started or stopped --------------------------------
 

@@ -15,10 +15,11 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phas
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.health import Bounds, how_ended
 from airflow_flinkstyle.jobs.upgrade.on_demand import as_markdown, roll_back_to, rollback_targets
+from airflow_flinkstyle.jobs.upgrade.repartition import with_changes
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER
 from testbed.refusals import refuses
-from tests.unit.jobs.cutovers import QUICK, a_cutover
+from tests.unit.jobs.cutovers import QUICK, a_cutover, save
 from tests.unit.jobs.upgrade.paces import a_beat, a_pace
 
 if TYPE_CHECKING:
@@ -151,6 +152,39 @@ def test_version_that_falls_behind_goes_back_from_where_it_is(world: World, mood
         an_upgrade(world, meanwhile=falls_behind).run()
     assert runs(world) == "v1.py"
     world.judge()
+
+
+@pytest.mark.parametrize("chosen", ["continue", "fork"])
+def test_old_version_does_not_go_on_with_a_state_that_was_changed_for_the_new_one(
+    world: World, mood: type[Mood], chosen: Rewind
+):
+    new = world.moods["v2.py"] = mood()
+    world.start()
+
+    def hangs() -> None:
+        new.hangs_in_batch = True
+        world.logs.produce(5)
+
+    spec = with_changes(world.spec("v2.py"), "cents:of_orders", asked="u1", before=0)
+    upgrade = an_upgrade(world, meanwhile=hangs, spec=spec, if_committed=chosen, settings=SHORT)
+    unhealthy = UPGRADE_UNHEALTHY if chosen == "continue" else UPGRADE_ROLLED_BACK
+    with refuses(unhealthy, match="committed no batch") as failed:
+        upgrade.run()
+    words = "what cents:of_orders did to the state" if chosen == "continue" else "(fork)"
+    assert words in failed.value.state_after
+    assert runs(world) == ("v2.py" if chosen == "continue" else "v1.py")
+
+
+def test_job_does_not_go_back_in_place_to_a_version_that_knows_another_state(world: World):
+    world.start()
+    saved = save(world)
+    an_upgrade(world, spec=with_changes(world.spec("v2.py"), "cents:of_orders", asked="u1", before=0)).run()
+    assert "where the job is" not in as_markdown(rollback_targets(world.client().view))
+    with pytest.raises(JobNotRunningError, match="found it changed since, by cents:of_orders"):
+        go_back(world, "b1", None, "continue")
+    assert runs(world) == "v2.py"
+    assert go_back(world, "b2", saved, "fork").generation == 3
+    assert runs(world) == "v1.py"
 
 
 def told(world: World) -> QueryStatus:
