@@ -98,7 +98,8 @@ def bisect_versions(
     best: Bisected | None = None
     while True:
         passes = 1 if best is None else best.passes + 1
-        compare = replace(asked.compare, how=replace(asked.compare.how, sizes=tuple(sizes)))
+        how = replace(asked.compare.how, sizes=tuple(sizes), by_batch=True)
+        compare = replace(asked.compare, how=how)
         found = compare_versions(
             client, old, new, key=f"{key}/{passes}", savepoint_id=savepoint_id, asked=compare
         )

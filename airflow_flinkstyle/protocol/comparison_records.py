@@ -63,6 +63,8 @@ class Compare:
     """How many rows of each kind are shown."""
     sizes: tuple[int, ...] = ()
     """How many records each batch reads at most; empty: number and size of batches as in the claim."""
+    by_batch: bool = False
+    """Whether the rows of each batch count, instead of the result that all batches leave."""
 
     def as_setting(self) -> str:
         """Return it as the value of ``COMPARE``."""
@@ -97,7 +99,7 @@ class ComparedState:
     removed: int = 0
     changed: int = 0
     not_deterministic: bool = False
-    """Two runs of the old version differ in it too: it counts as no difference."""
+    """Two runs of the old version differ in its floating-point numbers too: these were left out."""
     samples: tuple[str, ...] = ()
     """Keys with their rows before and after, as JSON."""
 
@@ -110,7 +112,7 @@ class ComparedState:
         """Return it as a part of a sentence."""
         name = f"operator {self.operator}{f' ({self.which})' if self.which else ''}"
         if self.not_deterministic:
-            return f"{name} not deterministic"
+            return f"{name} not deterministic in its floating-point numbers: left out"
         if not self.differs:
             return f"{name} same"
         return f"{name}: {self.added:,} keys added, {self.removed:,} removed, {self.changed:,} changed"
@@ -273,7 +275,10 @@ def _why(one: ComparedQuery) -> str:
         return one.not_comparable.removesuffix(".")
     rows = (("changed", one.changed), ("only in the old version", one.only_old))
     parts = [f"{count:,} {what}" for what, count in (*rows, ("only in the new one", one.only_new)) if count]
-    parts += [*one.columns, *(f"state of {state}" for state in one.states if state.differs)]
+    parts += [
+        *one.columns,
+        *(f"state of {state}" for state in one.states if state.differs or state.not_deterministic),
+    ]
     untested = [f"not compared: {' '.join(one.untested).removesuffix('.')}"] if one.untested else []
     return ", ".join([*parts, *untested])
 

@@ -178,7 +178,7 @@ def _compared(before: DataFrame, after: DataFrame) -> tuple[list[Column], list[C
     if {name: kind.simpleString() for name, kind in values.items()} != {
         name: kind.simpleString() for name, kind in others.items()
     }:
-        return [_text(*values)], [_text(*others)]
+        return [as_text(*values)], [as_text(*others)]
     row = [one for name, kind in values.items() for one in _parts(F.col(name), kind)]
     return row, row
 
@@ -205,10 +205,11 @@ def _comparable(column: Column, kind: DataType) -> Column:
         return column
     if kind.typeName() in ("float", "double"):
         return column.cast("string")
-    return _text(column.alias("c"))
+    return as_text(column.alias("c"))
 
 
-def _text(*columns: Column | str) -> Column:
+def as_text(*columns: Column | str) -> Column:
+    """Return columns as one text: the same for equal values, and for these only."""
     from pyspark.sql import functions as F
 
     return F.to_json(F.struct(*columns), _WHOLE)
@@ -228,5 +229,5 @@ def _by_key(state: DataFrame, keys: list[str], side: str) -> DataFrame:
     values = [name for name in state.columns if name not in {*keys, _PLACE}]
     row: Column = F.struct(*values)
     rows = state.groupBy(*[F.col(name).alias(f"{side}_{name}") for name in keys])
-    text = F.concat_ws(",", F.array_sort(F.collect_list(_text(*values))))
+    text = F.concat_ws(",", F.array_sort(F.collect_list(as_text(*values))))
     return rows.agg(F.collect_list(row).alias(side), text.alias(f"{side}_text"))

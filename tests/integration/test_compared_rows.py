@@ -92,6 +92,38 @@ def test_complete_output_is_that_of_the_last_batch(compare: Any):
     assert compare([[(1, 1.0)], [(1, 2.0)]], [[(1, 9.0)], [(1, 2.0)]], mode="complete").verdict == "same"
 
 
+@pytest.mark.nightly
+def test_complete_output_whose_last_batch_is_empty_is_empty(compare: Any):
+    """The rows alone name an earlier batch as the last one."""
+    found = compare([[(1, 1.0)], [(1, 1.0)]], [[(1, 1.0)], []], mode="complete")
+    assert (found.verdict, found.old_rows, found.new_rows) == ("differs", 1, 0)
+
+
+def test_rows_of_which_nothing_is_found_are_not_the_same(compare: Any):
+    found = compare([], [])
+    assert (found.verdict, found.not_comparable) == ("not comparable", "No batch of either is found.")
+
+
+@pytest.mark.parametrize(
+    ("mode", "keys"),
+    [
+        ("complete", {}),
+        pytest.param("update", {"totals": ("k",)}, marks=pytest.mark.nightly),
+        pytest.param("append", {}, marks=pytest.mark.nightly),
+    ],
+)
+def test_first_batch_that_differs_is_found_though_later_ones_replace_or_repeat_its_rows(
+    compare: Any, mode: str, keys: Any
+):
+    old = [[(1, 1.0), (2, 0.0)], [(1, 2.0), (2, 0.0)], [(1, 3.0)], [(1, 4.0)]]
+    new = [[(1, 1.0), (2, 0.0)], [(1, 2.5), (2, 0.0)], [(1, 3.0)], [(1, 4.0), (2, 0.0)]]
+    found = compare(old, new, mode=mode, keys=keys, by_batch=True)
+    assert (found.verdict, found.first_batch) == ("differs", 5)
+    assert found.changed == (1 if keys else 0)
+    repeated = compare([[(1, 1.0)], [(2, 1.0)]], [[(1, 1.0)], [(1, 1.0)]])
+    assert repeated.first_batch == 5, "not the batch in which the row occurs first"
+
+
 def test_null_nan_and_what_is_within_a_tolerance_are_equal(compare: Any):
     nan = float("nan")
     found = compare(
@@ -162,6 +194,41 @@ def test_types_without_parquet_and_names_that_occur_twice_are_kept_as_text(
     odd = session.sql("SELECT 1 AS a, 2 AS a, NULL AS nothing, make_interval(1) AS span, 3 AS `x y`")
     kept_rows(str(tmp_path))(odd, 0)
     assert session.read.parquet(str(tmp_path)).columns == ["a", "a (2)", "nothing", "span", "x y", "__batch"]
+
+
+def test_microseconds_count_beside_a_tolerance(session: SparkSession):
+    from airflow_flinkstyle.agent.spark.compare.states import compared_state
+
+    def state(at: str) -> Any:
+        columns = f"named_struct('k', 1) AS key, named_struct('at', TIMESTAMP'{at}', 'sum', 1d) AS value"
+        return session.sql(f"SELECT {columns}, 0 AS partition_id")
+
+    asked = Compare(part="new", tolerance={"v": 0.1})
+    found = compared_state(
+        state("2026-01-01 00:00:00.000001"), state("2026-01-01 00:00:00"), asked, operator=0
+    )
+    assert found.changed == 1
+
+
+def test_state_whose_digits_change_from_run_to_run_is_compared_without_them(session: SparkSession):
+    from airflow_flinkstyle.agent.spark.compare.states import _of_three
+
+    schema = "key struct<k: int>, value struct<sum: double, n: long>, partition_id int"
+
+    def state(*values: Any) -> Any:
+        return session.createDataFrame([((k,), v, 0) for k, v in enumerate(values)], schema)
+
+    def verdict(new: Any, again: Any) -> Any:
+        return _of_three([state((0.3, 1), (1.0, 2)), new, again], Compare(part="again"), 0, "")
+
+    again = state((0.30000000000000004, 1), (1.0, 2))
+    same = verdict(state((0.3, 1), (1.0000000000000002, 2)), again)
+    assert (same.differs, same.not_deterministic) == (False, True)
+    doubled = verdict(state((0.3, 2), (1.0, 4)), again)
+    assert (doubled.differs, doubled.changed) == (True, 2)
+    assert verdict(state((0.3, 1)), again).removed == 1
+    with pytest.raises(ValueError, match="more than digits"):
+        verdict(state((0.3, 2), (1.0, 2)), state((0.3, 7), (1.0, 2)))
 
 
 def test_tolerance_counts_for_floating_point_numbers_of_the_state_and_for_nothing_else(session: SparkSession):

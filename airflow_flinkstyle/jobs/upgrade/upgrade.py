@@ -290,7 +290,7 @@ class Upgrade(UpgradeContext):
         how = f"from savepoint {report.savepoint_id}, where the new one stopped"
         return {"generation": report.generation, "how": how}
 
-    def _stays_or_rewinds(self, runs: Generation, why: str) -> Mapping[str, Any]:
+    def _stays_or_rewinds(self, runs: Generation | None, why: str) -> Mapping[str, Any]:
         """Go back to the stop's savepoint as was chosen; else what runs stays."""
         if runs == self.new and self.if_committed != "continue":
             return rollback.roll_back(self)

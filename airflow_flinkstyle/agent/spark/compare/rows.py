@@ -9,6 +9,7 @@ so that only rows that differ are compared further.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,7 @@ _COUNT: Final = "__count"
 _PLACE: Final = "__place"
 _OLD: Final = "__old"
 _NEW: Final = "__new"
+_NUMBER: Final = re.compile(rf"/{_BATCH}=(\d+)/")
 _WITHOUT_PARQUET: Final = ("NullType", "CalendarIntervalType", "VariantType")
 _SHOWN_CHARACTERS: Final = 1000
 
@@ -65,14 +67,15 @@ def compare_rows(spark: SparkSession, runs: RunsToCompare) -> ComparedQuery:
     asked = runs.asked
     keys = asked.keys.get(runs.query.name, ())
     tables = {
-        part: _result(spark, run, runs.output_mode, keys)
+        part: _result(spark, run, "append" if asked.by_batch else runs.output_mode, keys)
         for part, run in (("old", runs.old), ("new", runs.new), ("again", runs.again))
         if run is not None
     }
     old, new, again = tables["old"], tables["new"], tables.get("again")
     found = ComparedQuery(output_mode=runs.output_mode)
     if old is None or new is None:
-        return replace(found, not_comparable="" if old is new else "Only one of them has run a batch.")
+        why = "No batch of either is found." if old is new else "Only one of them has run a batch."
+        return replace(found, not_comparable=why)
     if missing := [key for key in keys if key not in old.columns or key not in new.columns]:
         why = f"Its rows have no column {', '.join(missing)}, which was given as a key."
         return replace(found, not_comparable=why)
@@ -97,9 +100,9 @@ def _result(spark: SparkSession, run: RunOfQuery, mode: str, keys: Sequence[str]
         rows = spark.read.parquet(run.rows)
     except AnalysisException:  # there is no such folder
         return None
-    if mode == "complete":
-        newest = rows.agg(F.max(_BATCH)).first()
-        return rows.where(F.col(_BATCH) == newest[0]) if newest is not None else rows
+    if mode == "complete":  # the last batch may have no rows, but it has a file
+        newest = max(int(number) for file in rows.inputFiles() for number in _NUMBER.findall(file))
+        return rows.where(F.col(_BATCH) == newest)
     if mode == "update" and keys and set(keys) <= set(rows.columns):
         of_key = Window.partitionBy(*map(_quoted, keys)).orderBy(F.col(_BATCH).desc())
         return rows.withColumn(_PLACE, F.rank().over(of_key)).where(F.col(_PLACE) == 1).drop(_PLACE)
@@ -218,9 +221,14 @@ class _Tables:
             self._comparable(table).withColumn(_COUNT, F.lit(number).cast("long"))
             for table, number in ((self.old, 1), (self.new, -1))
         ]
-        grouped = sides[0].unionByName(sides[1]).groupBy(*map(_quoted, self.types))
-        counted = grouped.agg(F.sum(_COUNT).alias(_COUNT), F.min(_BATCH).alias(_BATCH))
-        return counted.where(F.col(_COUNT) != 0)
+        names = list(map(_quoted, self.types))
+        more = F.sum(_COUNT).alias(_COUNT)
+        of_batches = (
+            sides[0].unionByName(sides[1]).groupBy(*names, _BATCH).agg(more).where(F.col(_COUNT) != 0)
+        )
+        if self.asked.by_batch:
+            return of_batches
+        return of_batches.groupBy(*names).agg(more, F.min(_BATCH).alias(_BATCH)).where(F.col(_COUNT) != 0)
 
     # --- what differs, as pairs of rows where there is something to pair them by ------------------
 
@@ -273,7 +281,8 @@ class _Tables:
             rows = one_each.where(wanted).withColumn(side, F.struct(*names))
             rows = rows.withColumn(f"{side}_batch", F.col(_BATCH))
             if by:
-                of_key = Window.partitionBy(*map(_quoted, by)).orderBy(*names)
+                place = [*map(_quoted, by), *([_BATCH] if self.asked.by_batch else [])]
+                of_key = Window.partitionBy(*place).orderBy(*names)
                 rows = rows.withColumn(f"{side}_place", F.row_number().over(of_key))
             sides[side] = rows.drop(*self.types, _COUNT, "__copy", _BATCH)
         old, new = sides[_OLD], sides[_NEW]
@@ -284,6 +293,8 @@ class _Tables:
             return alone.unionByName(others).withColumn("within", F.lit(False))
         on = [F.col(f"{_OLD}.{_quoted(name)}").eqNullSafe(F.col(f"{_NEW}.{_quoted(name)}")) for name in by]
         on.append(F.col(f"{_OLD}_place") == F.col(f"{_NEW}_place"))
+        if self.asked.by_batch:
+            on.append(F.col(f"{_OLD}_batch") == F.col(f"{_NEW}_batch"))
         joined = old.join(new, on=on, how="full")
         return joined.select(
             *(_OLD, _NEW),

@@ -6,17 +6,20 @@ States are compared key by key, by Spark's own reader of state.
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.agent.spark.compare.rows import compare_rows
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.comparison_records import ComparedState
-from airflow_flinkstyle.state.changes import state_changes
+from airflow_flinkstyle.state.changes import as_text, state_changes
 from airflow_flinkstyle.state.query_copy import QueryCopy, reads_state
 from airflow_flinkstyle.state.reader import every_state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -33,35 +36,52 @@ def compare_states(
     """Return each state of each operator, compared, and what could not be, one sentence each.
 
     Raises:
-        Exception: Of Spark, if it is no known limit of its reader: nothing is known of the state then.
+        Exception: Spark's or ours, if they cannot be read or compared: nothing is known of the state then.
     """
     if not any(entry.path.startswith("state/") for entry in runs.query.files):
         return (), ()
     if not reads_state(spark):
         return (), (f"Its state: Spark {spark.version} cannot read it.",)
     _ = spark.streams.active  # starts what Spark 4.2's reader reports to
-    try:
-        return _compared(spark, runs)
-    except FlinkstyleError as error:
-        return (), (f"Its state: {error.problem}",)
+    return tuple(_compared(spark, runs)), ()
 
 
-def _compared(spark: SparkSession, runs: RunsToCompare) -> tuple[tuple[ComparedState, ...], tuple[str, ...]]:
+def _compared(spark: SparkSession, runs: RunsToCompare) -> Iterator[ComparedState]:
     old, new = _copy(spark, runs, runs.old), _copy(spark, runs, runs.new)
     again = _copy(spark, runs, runs.again) if runs.again is not None else None
     states, theirs = every_state(old), every_state(new)
-    if not states or states != theirs:
-        return (), ("Its state: the operators of both versions are not known to be the same.",)
-    asked, found = runs.asked, []
-    for number, which in states:
-        mine, name = old.load(number, which), " ".join(which.values())
-        one = compared_state(mine, new.load(number, which), asked, operator=number, which=name)
-        if one.differs and again is not None:
-            twice = compared_state(mine, again.load(number, which), asked, operator=number, which=name)
-            if twice.differs:
-                one = ComparedState(operator=number, which=name, not_deterministic=True)
-        found.append(one)
-    return tuple(found), ()
+    if not states:
+        raise ValueError("Spark's reader shows no operator of it.")
+    for number, which in [*states, *(one for one in theirs if one not in states)]:
+        name = " ".join(which.values())
+        if (number, which) not in theirs:
+            yield ComparedState(operator=number, which=name, removed=old.load(number, which).count())
+        elif (number, which) not in states:
+            yield ComparedState(operator=number, which=name, added=new.load(number, which).count())
+        else:
+            sides = [one.load(number, which) for one in (old, new, again) if one is not None]
+            yield _of_three(sides, runs.asked, number, name)
+
+
+def _of_three(sides: Sequence[DataFrame], asked: Compare, number: int, name: str) -> ComparedState:
+    """Compare one state of the old and the new version, and of the old one once more, if that has run.
+
+    Raises:
+        ValueError: If two runs of the old version differ in more than the digits of floating-point numbers.
+    """
+    mine, new, *again = sides
+
+    def compared(other: DataFrame, asked: Compare) -> ComparedState:
+        return compared_state(mine, other, asked, operator=number, which=name)
+
+    found = compared(new, asked)
+    if not found.differs or not again or not compared(again[0], asked).differs:
+        return found
+    coarse = replace(asked, tolerance={"any": math.inf})
+    if compared(again[0], coarse).differs:
+        raise ValueError(f"Two runs of the old version differ in operator {number}, in more than digits.")
+    found = compared(new, coarse)
+    return found if found.differs else replace(found, not_deterministic=True)
 
 
 def _copy(spark: SparkSession, runs: RunsToCompare, run: RunOfQuery) -> QueryCopy:
@@ -130,7 +150,7 @@ def _within(one: Column, other: Column, kind: DataType, amount: float) -> Column
             close = (F.size(one) == F.size(other)) & F.forall(pairs, lambda pair: pair)
         case _:
             # As JSON, as the changes were found: maps do not compare.
-            mine, its = (F.to_json(F.struct(side.alias("v"))) for side in (one, other))
+            mine, its = (as_text(side.alias("v")) for side in (one, other))
             return mine == its
     return F.when(one.isNull() | other.isNull(), one.isNull() & other.isNull()).otherwise(close)
 
@@ -165,7 +185,8 @@ def compare(spark: SparkSession, runs: RunsToCompare) -> ComparedQuery:
         states, untested = compare_states(spark, runs)
     except Exception as error:
         log.warning("The state of query %s was not compared", runs.query.name, exc_info=True)
-        why = f"Its state: {str(error).partition(chr(10))[0]}"
+        said = error.problem if isinstance(error, FlinkstyleError) else str(error)
+        why = f"Its state: {said.partition(chr(10))[0]}"
         if found.verdict == "differs":
             return replace(found, untested=(*found.untested, why))
         # Equal rows alone are not "the same": what the state does shows in rows of later batches.
