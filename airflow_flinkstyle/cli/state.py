@@ -317,7 +317,7 @@ def bootstrap(
     asked = {
         "script": str(script.absolute()),
         "args": args or [],
-        "tables": [_table_of(text) for text in tables or []],
+        "tables": _tables_of(tables or []),
         "positions": {
             source: encode(_position(place, kafka_config, kafka_conn_id))
             for source, place in _settings(positions or [], "--position", "source=topics@start").items()
@@ -325,6 +325,18 @@ def bootstrap(
     }
     request = _request(root, job, "latest", {}, conf=conf)
     _show(python, {**request, "bootstrap": asked}, as_json=as_json)
+
+
+def _tables_of(texts: list[str]) -> list[dict[str, object]]:
+    """Read all tables; two that do not fit together would be one table less."""
+    tables = [_table_of(text) for text in texts]
+    places = [(one["query"], one["operator"], one["state"]) for one in tables]
+    _refuse(len({query is None for query, _, _ in places}) > 1, "name the query in every --table, or in none")
+    wholes = [(query, operator) for query, operator, state in places if state is None]
+    parts = {(query, operator) for query, operator, state in places if state is not None}
+    is_twice = len(set(places)) < len(places) or not parts.isdisjoint(wholes)
+    _refuse(is_twice, "give an operator one --table, or one for each of its states")
+    return tables
 
 
 def _table_of(text: str) -> dict[str, object]:
@@ -394,6 +406,9 @@ def _settings(given: list[str], option: str = "--conf", form: str = "name=value"
     pairs = [text.partition("=") for text in given]
     if bad := [name for name, equals, _ in pairs if not (name and equals)]:
         raise typer.BadParameter(f"expected {form}, found {bad[0]!r}", param_hint=option)
+    names = [name for name, _, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise typer.BadParameter(f"expected each name once, found {twice[0]!r} twice", param_hint=option)
     return {name: value for name, _, value in pairs}
 
 

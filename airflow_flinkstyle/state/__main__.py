@@ -35,7 +35,7 @@ from airflow_flinkstyle.state import (
 from airflow_flinkstyle.state.bootstrap import read_table
 from airflow_flinkstyle.state.edited import changes_in
 from airflow_flinkstyle.state.edits import from_data
-from airflow_flinkstyle.state.errors import STATE_TRANSFORM_NO_CHANGES
+from airflow_flinkstyle.state.errors import STATE_TRANSFORM_NO_CHANGES, state_not_done
 from airflow_flinkstyle.state.query_copy import open_copy
 from airflow_flinkstyle.state.reader import filtered
 from airflow_flinkstyle.state.steps import log_to_stderr
@@ -62,7 +62,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         if request["partitions"] is not None:
             return _repartitioned(spark, request)
         if request["holding"]:
-            return _holding(spark, request, request["where"])
+            return _holding(spark, request, request["where"], request["which"]["query"])
         if request["convert"]:
             place = request["root"], request["job"]
             return _counts_table(
@@ -77,9 +77,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             found = filtered(found, request["where"])
         rows = found.limit(request["limit"]).collect()
         return {"columns": found.columns, "rows": [row.asDict(recursive=True) for row in rows]}
-    except FlinkstyleError as error:
-        sentences = {"problem": error.problem, "state_after": error.state_after, "remedy": error.remedy}
-        return {"error": {"code": error.code, **sentences}}
+    except Exception as error:  # noqa: BLE001  # Spark's, and the script's
+        known = error if isinstance(error, FlinkstyleError) else state_not_done(error)
+        sentences = {"problem": known.problem, "state_after": known.state_after, "remedy": known.remedy}
+        return {"error": {"code": known.code, **sentences}}
     finally:
         spark.stop()
 
@@ -98,14 +99,16 @@ def _transformed(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, A
     dropped = [one["where"] for one in request["transform"]["changes"] if one["does"] == "DropKeys"]
     if dropped and request["transform"]["look_at_others"]:
         [row] = table["rows"]
-        held = _holding(spark, request, dropped[0])["rows"]
-        row["held_by"] = [one["savepoint"] for one in held if one["savepoint"] != row["savepoint"]]
+        # Also the new one, if another operator or query of it has such keys.
+        row["held_by"] = [one["savepoint"] for one in _holding(spark, request, dropped[0], None)["rows"]]
         table["columns"].append("held_by")
     return table
 
 
-def _holding(spark: SparkSession, request: Mapping[str, Any], where: str) -> dict[str, Any]:
-    found = savepoints_with(spark, request["root"], request["job"], where, request["which"]["query"])
+def _holding(
+    spark: SparkSession, request: Mapping[str, Any], where: str, query: str | None
+) -> dict[str, Any]:
+    found = savepoints_with(spark, request["root"], request["job"], where, query)
     rows = [{"savepoint": one.savepoint_id, "keys": one.keys, "why": one.why} for one in found]
     return {"columns": ["savepoint", "keys", "why"], "rows": rows}
 

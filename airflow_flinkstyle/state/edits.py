@@ -24,7 +24,7 @@ from airflow_flinkstyle.state.errors import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
     Fields = list[tuple[str, Column]]
     """The fields of a struct, in their order: name and value."""
@@ -202,12 +202,18 @@ class FromTable:
                 expected=", ".join(known), found=", ".join(sorted(given.columns))
             )
         # Field by field: Spark casts no struct to one with fields that may not be null.
+        types = {
+            side: cast("StructType", self.table.schema[side].dataType) if in_structs else given.schema
+            for side in sides
+        }
         columns = [
             F.struct(
                 *[
-                    (F.col(side).getField(field.name) if in_structs else F.col(field.name))
-                    .cast(field.dataType)
-                    .alias(field.name)
+                    _cast_whole(
+                        F.col(side).getField(field.name) if in_structs else F.col(field.name),
+                        types[side][field.name].dataType,
+                        field,
+                    ).alias(field.name)
                     for field in fields
                 ]
             )
@@ -218,6 +224,26 @@ class FromTable:
     def __repr__(self) -> str:
         """Return it without the rows."""
         return f"FromTable({self.table.schema.simpleString()})"
+
+
+def _cast_whole(given: Column, kind: DataType, field: StructField) -> Column:
+    """Cast a column to the type of a field; fails at a value that the type does not hold whole.
+
+    Spark's own cast drops fractions, and without ANSI wraps numbers and makes null of what it cannot read.
+    """
+    from pyspark.sql import functions as F
+
+    names = (kind.simpleString(), field.dataType.simpleString())
+    if names[0] == names[1]:
+        return given
+    held = given.cast(field.dataType)
+    if kind.typeName() in ("string", "map"):  # the text of a value is not the only one; maps do not compare
+        is_whole = given.isNull() | held.isNotNull()
+    else:
+        is_whole = given.eqNullSafe(held.cast(kind))
+    value = F.concat(F.lit(f"{field.name} of the table, {names[0]} "), given.cast("string"))
+    text = F.concat(value, F.lit(f", is no {names[1]}, as the state has: cast it yourself if that is meant"))
+    return F.when(is_whole, held).otherwise(F.raise_error(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -390,6 +390,15 @@ def repartition_not_listed(query: str, operators: Collection[int]) -> Flinkstyle
     )
 
 
+def state_not_done(error: Exception) -> FlinkstyleError:
+    """Return what Spark, or a script that was given, has raised as an error for people."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "it says no more")
+    return STATE_READ.with_text(
+        f"What was asked of the state was expected to be done, found {type(error).__name__}: {said}",
+        remedy="Correct the script, the condition, the table or the setting that was given.",
+    )
+
+
 def transform_failed(query: str, operator: int, why: str) -> FlinkstyleError:
     """Repeat the function's own error, which is in the last lines of Spark's message."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.state.errors import state_read_query_unknown
 from airflow_flinkstyle.state.query_copy import copy_to, scratch_for
 from airflow_flinkstyle.state.reader import every_state, filtered
 from airflow_flinkstyle.state.repartition import operators_of
@@ -46,7 +47,7 @@ def savepoints_with(
 
     Each savepoint is copied and read, one after the other. The condition is tried on every operator, and
     every store of it; those whose keys and values do not have its fields are passed over. If no
-    state of a savepoint has them, its number of keys is not known.
+    state of a savepoint has them, or it lacks the named query, its number of keys is not known.
 
     Args:
         spark: A session of Spark 4.0 or newer.
@@ -58,7 +59,8 @@ def savepoints_with(
         s3: As in ``savepoint_state``.
 
     Raises:
-        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or the condition is valid for no state.
+        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, the condition is valid for no state, or
+            no savepoint has that query.
     """
     repository, found = SavepointRepository(open_store(root, s3), job), []
     searched: list[_Held] = []
@@ -84,7 +86,7 @@ class _Held:
     keys: int | None
     why: str
     refused: FlinkstyleError | None
-    """Spark's error for the condition, if it is valid for none of the states."""
+    """Why it was not searched: Spark's error for a condition that is valid for no state, or no such query."""
 
 
 def _search(
@@ -99,6 +101,10 @@ def _search(
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    if query is not None and manifest.query(query) is None:
+        names = [one.name for one in manifest.queries]
+        unknown = state_read_query_unknown(query, names, manifest.savepoint_id)
+        return _Held(keys=None, why=f"it has no query {query}, but {', '.join(names)}", refused=unknown)
     keys, understood, refused = 0, False, None
     for one in manifest.queries:
         if query not in (None, one.name) or not one.has_state:

@@ -103,6 +103,9 @@ def test_keys_are_dropped_after_a_look_at_what_would_change(root: Path):
     other = command(root, "with-keys", "key.customer = 2")
     assert other.exit_code == 1
     assert other.stderr.startswith("STATE_READ: Expected a condition in SQL over struct<key")
+    unknown = command(root, "with-keys", "key.k = 2", "--query", "total")
+    assert unknown.exit_code == 1
+    assert unknown.stderr.startswith("STATE_READ: Expected the name of one of the queries of savepoint ")
 
 
 @pytest.mark.matrix
@@ -140,6 +143,10 @@ def test_a_script_changes_state_and_one_without_changes_is_refused(root: Path, t
     refused = command(root, "transform", "sp-1", "--script", str(script))
     assert refused.exit_code == 1
     assert refused.stderr.startswith("STATE_TRANSFORM: Expected")
+    script.write_text("changes = {0: lambda state: stat}")
+    wrong = command(root, "transform", "sp-1", "--script", str(script))
+    assert wrong.exit_code == 1
+    assert "found NameError: name 'stat' is not defined" in wrong.stderr
     both = command(root, "transform", "sp-1", "--script", str(script), "--drop-keys", "true")
     assert "give what to change, or --script" in both.stderr
 

@@ -32,6 +32,22 @@ def test_people_see_what_it_is_at(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 @pytest.mark.parametrize(
+    "tables",
+    [("0=SELECT 1", "totals/1=SELECT 2"), ("0=SELECT 1", "0=SELECT 2"), ("0=SELECT 1", "0/left=SELECT 2")],
+    ids=str,
+)
+def test_tables_of_which_one_would_not_be_read_are_refused(root: Any, tables: tuple[str, ...]):  # noqa: ANN401
+    options = [word for table in tables for word in ("--table", table)]
+    assert "--table" in root.run("savepoint", "bootstrap", __file__, *options, code=2).stderr
+
+
+def test_name_that_is_given_two_values_is_refused(root: Any):  # noqa: ANN401
+    options = ("--set", "sum=1", "--set", "sum=2")
+    said = root.run("savepoint", "transform", "sp-1", *options, code=2).stderr
+    assert "found 'sum' twice" in said
+
+
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         (("--drop-keys", "value.sum = 0", "--where", "key.tenant = 'a'"), "--where with --set only"),
