@@ -267,14 +267,18 @@ def _offsets_of(given: str | Mapping[str, Any]) -> Offsets:
 
 
 def _of_later(query: QuerySnapshot, later: Manifest) -> dict[str, Offsets]:
-    """Return a later savepoint's positions of a query; without that query there, nothing of it is run."""
+    """Return a later savepoint's positions of a query."""
     there = later.query(query.name)
     found = {}
     for source, position in query.kafka.items():
         known: KafkaPosition | None = there.kafka.get(source) if there is not None else None
-        if known is not None and ids_differ(known.cluster_id, position.cluster_id):
+        if known is None:
+            raise _bad(
+                f"a savepoint with source {source} of query {query.name}, {later.savepoint_id} has none"
+            )
+        if ids_differ(known.cluster_id, position.cluster_id):
             raise _bad(f"a savepoint of the same Kafka cluster, found {later.savepoint_id} on another one")
-        found[source] = known.offsets if known is not None else position.offsets
+        found[source] = known.offsets
     return found
 
 

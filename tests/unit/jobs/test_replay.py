@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.agent.core.commits.batch_watch import ON
+from airflow_flinkstyle.agent.core.errors import DROPPED
+from airflow_flinkstyle.agent.core.run import replay as replaying
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError
 from airflow_flinkstyle.jobs.replay import COMMIT_OFFSETS, ReplayAsked, await_replay, replay_job
@@ -21,6 +24,8 @@ from tests.unit.jobs.drivers import QUERY, TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from airflow_flinkstyle.jobs.spec import JobSpec
+    from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
     from tests.unit.jobs.drivers import Mood
 
@@ -42,12 +47,19 @@ class Beside:
         pending = self.job.requests.request_savepoint(key)
         return self.job.requests.finish_savepoint(pending, timeout_s=10.0).savepoint_id
 
-    def start(self, until: str | Mapping[str, Any], *, key: str = "a task", **asked: Any) -> Generation:
+    def start(
+        self,
+        until: str | Mapping[str, Any],
+        *,
+        key: str = "a task",
+        spec: JobSpec | None = None,
+        **asked: Any,
+    ) -> Generation:
         said = {"savepoint_id": self.savepoint_id, "records": 7, "own_outputs": (QUERY,), **asked}
         return replay_job(
             self.job,
             self.replay.client(),
-            self.world.spec(),
+            spec or self.world.spec(),
             self.world.target(),
             key=key,
             asked=ReplayAsked(until=until, **said),
@@ -209,6 +221,46 @@ def test_script_with_another_query_than_the_savepoints_is_refused_by_its_driver(
     generation = beside.start({TOPIC: {"0": beside.position(20)}})
     with pytest.raises(DriverFailedError, match=r"REPLAY_SOURCE.*the source rate"):
         beside.end(generation)
+    assert beside.counted() == {}
+
+
+def with_another_query(beside: Beside) -> Manifest:
+    """Publish a savepoint that has a second query, which no script here starts."""
+    saved = beside.world.repository.read(beside.savepoint_id)
+    (query,) = saved.queries
+    other = replace(query, name="more")
+    both = replace(saved, savepoint_id="sp-both", queries=(query, other))
+    beside.world.repository.publish(both)
+    return both
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_replay_in_which_a_query_was_not_started_has_failed_unless_it_is_dropped_by_name(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch, dropped: bool
+) -> None:
+    both = with_another_query(beside)
+    for patience in ("_OTHERS_S", "_SILENT_S"):
+        monkeypatch.setattr(replaying, patience, 0.3)
+    script = beside.world.spec()
+    conf = {**script.conf, DROPPED: "more"} if dropped else script.conf
+    generation = beside.start(
+        {TOPIC: {"0": beside.position(20)}},
+        savepoint_id=both.savepoint_id,
+        own_outputs=(QUERY, "more"),
+        spec=replace(script, conf=conf),
+    )
+    if dropped:
+        assert beside.end(generation)["queries"].keys() == {QUERY}
+    else:
+        with pytest.raises(DriverFailedError, match=r"REPLAY_SOURCE.*start query more of the savepoint, too"):
+            beside.end(generation)
+    assert beside.counted() == of_records(FIRST, 20)
+
+
+def test_later_savepoint_without_a_query_of_the_first_is_no_end(beside: Beside) -> None:
+    both, later = with_another_query(beside), beside.take("later")
+    with pytest.raises(BadInputError, match="with source 0 of query more"):
+        beside.start(later, savepoint_id=both.savepoint_id, own_outputs=(QUERY, "more"))
     assert beside.counted() == {}
 
 

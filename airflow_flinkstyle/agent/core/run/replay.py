@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_flinkstyle.agent.core.errors import (
+    DROPPED,
     NOT_STARTED,
     REPLAY_OUTPUT,
     REPLAY_RANGE,
@@ -22,8 +23,8 @@ from airflow_flinkstyle.agent.core.errors import (
     query_name_taken,
 )
 from airflow_flinkstyle.agent.core.guards.checks import read_positions
+from airflow_flinkstyle.agent.core.guards.waiting import dropped_queries
 from airflow_flinkstyle.agent.core.run import barrier
-from airflow_flinkstyle.agent.core.run.postponed import OTHERS_S
 from airflow_flinkstyle.agent.core.run.reasons import Replayed
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import NextOffset
 
 _POLL_MS: Final = 50
+_OTHERS_S: Final = 60.0
+"""How long the savepoint's other queries are waited for, once the script waits for those that it started."""
+_SILENT_S: Final = 600.0
+"""The same in a script that never waits: it may load something for long, or only look at its queries."""
 _STATE_AFTER: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
 _SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
 log = logging.getLogger(__name__)
@@ -73,6 +78,8 @@ class Replaying:
         """By query, the script's handle of it."""
         self._done: set[str] = set()
         self._newest_s = 0.0
+        self._awaited_s: float | None = None
+        """When the script first waited for a query."""
 
     def asked(self) -> Replay | None:
         """Return what this driver replays; None if it replays nothing."""
@@ -84,6 +91,8 @@ class Replaying:
 
     def await_end(self) -> None:
         """Wait until the run ends; return at once if nothing is replayed."""
+        if self._running and self._awaited_s is None:
+            self._awaited_s = time.monotonic()
         while self._running and not self._driver.ending.wait(_POLL_MS / 1000):
             pass
 
@@ -230,22 +239,38 @@ class Replaying:
         return None if planned is None else (held.batch_id + 1, planned)
 
     def _end(self, asked: Replay, query: JobQuery) -> None:
-        """End the run after the last query; wait a while for the savepoint's other queries."""
+        """End the run after the last query; wait a while for the savepoint's other queries.
+
+        Raises:
+            FlinkstyleError: ``REPLAY_SOURCE`` if the script does not start them: a replay without them would
+                pass for a whole one.
+        """
         with self._lock:
             self._done.add(query.name)
-        missing: set[str] = set()
+        wanted = set(asked.queries) - dropped_queries(self._driver.queries.spark)
         while not self._driver.ending.is_set():
             with self._lock:
-                missing = set(asked.queries) - set(self._running)
-                late = time.monotonic() - self._newest_s > OTHERS_S
+                missing, is_late = sorted(wanted - set(self._running)), self._is_late()
                 if self._done != set(self._running):
                     return  # the last of them ends the run
-                if not missing or late:
-                    break
+            if not missing:
+                self._driver.begin_end(Replayed())
+                return
+            if is_late:
+                raise REPLAY_SOURCE.with_text(
+                    f"The script was expected to start query {', '.join(missing)} of the savepoint, too, "
+                    f"found that it has started {', '.join(sorted(self._running))} only.",
+                    state_after=f"These have replayed their ranges. {_STATE_AFTER}",
+                    remedy=f"Let the script start it, or name in {DROPPED} what it is to have no more; then "
+                    "replay under another name.",
+                )
             time.sleep(_POLL_MS / 1000)
-        if missing:
-            log.warning("Not replayed, since the script has not started them: %s", ", ".join(sorted(missing)))
-        self._driver.begin_end(Replayed())
+
+    def _is_late(self) -> bool:
+        now_s = time.monotonic()
+        if self._awaited_s is None:
+            return now_s - self._newest_s > _SILENT_S
+        return now_s - max(self._newest_s, self._awaited_s) > _OTHERS_S
 
 
 def range_of(begin: Offsets, end: Offsets, view: ClusterView, *, by_time: bool) -> Offsets:
