@@ -390,11 +390,11 @@ def repartition_not_listed(query: str, operators: Collection[int]) -> Flinkstyle
     )
 
 
-def state_not_done(error: Exception) -> FlinkstyleError:
+def state_not_done(kind: str, text: str) -> FlinkstyleError:
     """Return what Spark, or a script that was given, has raised as an error for people."""
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "it says no more")
+    said = next((line.strip() for line in text.splitlines() if line.strip()), "it says no more").rstrip(".")
     return STATE_READ.with_text(
-        f"What was asked of the state was expected to be done, found {type(error).__name__}: {said}",
+        f"What was asked of the state was expected to be done, found {kind}: {said}.",
         remedy="Correct the script, the condition, the table or the setting that was given.",
     )
 
