@@ -78,7 +78,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         rows = found.limit(request["limit"]).collect()
         return {"columns": found.columns, "rows": [row.asDict(recursive=True) for row in rows]}
     except Exception as error:  # noqa: BLE001  # Spark's, and the script's
-        known = error if isinstance(error, FlinkstyleError) else state_not_done(type(error).__name__, str(error))
+        kind, text = type(error).__name__, str(error)
+        known = error if isinstance(error, FlinkstyleError) else state_not_done(kind, text)
         sentences = {"problem": known.problem, "state_after": known.state_after, "remedy": known.remedy}
         return {"error": {"code": known.code, **sentences}}
     finally:
