@@ -67,11 +67,8 @@ class Compare:
     """Whether the rows of each batch count, instead of the result that all batches leave."""
 
     def as_setting(self) -> str:
-        """Return it as the value of ``COMPARE``; an older driver knows no ``by_batch``, and needs none."""
-        values: dict[str, object] = encode(self)
-        return json.dumps(
-            {name: value for name, value in values.items() if name != "by_batch" or value}, sort_keys=True
-        )
+        """Return it as the value of ``COMPARE``."""
+        return json.dumps(encode(self), sort_keys=True)
 
     @staticmethod
     def of_setting(text: str) -> Compare | None:
