@@ -17,14 +17,18 @@ from airflow_flinkstyle.jobs.migration.fence_phase import (
     raise_fence,
     require_quiet,
 )
+from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.migration.preflight import _fence
 from airflow_flinkstyle.kafka.audit.open_transactions import explain, open_transactions
 from airflow_flinkstyle.kafka.audit.transactions import abort_transactions, matching
+from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import FENCE_SCOPE, SECURITY_DISABLED, ClusterDeniedError
 from airflow_flinkstyle.kafka.fence.acls import EVERYBODY, AclRule, create_rules, delete_rules, rules_on
 from airflow_flinkstyle.kafka.fence.fences import AclFence, PassiveFence
 from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, steady_ends
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from testbed.kafka import AUTHORIZER, Broker
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
@@ -348,3 +352,23 @@ def test_fence_of_a_dead_attempt_is_taken_down_by_the_next(broker: Broker, clust
     drop_fence(an_attempt(2), LiveWatch(cluster=cluster, fence=PassiveFence(cluster=cluster)))
     assert rules_on(cluster, ["f.dead"]) == {"f.dead": frozenset()}
     assert written(a_producer(broker), "f.dead") == [None]
+
+
+def test_fence_that_a_migration_left_on_the_target_is_in_the_way_of_the_next_one_there(
+    broker: Broker, cluster: KafkaCluster
+):
+    broker.create_topic("shut", partitions=1)
+    sources = {"q/0": SourceIdentity(cluster_id=describe(cluster, ()).cluster_id, topic_ids={"shut": None})}
+    kafka = LiveKafka(old=cluster, new=cluster, mirror=None)
+    fence = AclFence(cluster=cluster, open_topics=True)
+    record = fence.plan(["shut"])
+    fence.put(record)
+    found = _fence(kafka, sources)
+    assert found.level == "refusal"
+    assert "deny User:* WRITE on topic shut" in found.detail
+    fence.lift(record)
+    assert _fence(kafka, sources).level == "ok"
+    one = AclRule(name="shut", principal="User:guest", operation="WRITE", permission="deny")
+    create_rules(cluster, [one])
+    assert _fence(kafka, sources).level == "warning"
+    delete_rules(cluster, [one])

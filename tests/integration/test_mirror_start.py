@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.jobs.errors import LATE_WRITES
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back
 from airflow_flinkstyle.jobs.migration.form import MigrationForm
-from airflow_flinkstyle.kafka.cluster import ClusterView
+from airflow_flinkstyle.kafka.cluster import ClusterView, describe
 from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, MIRROR_START
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start
@@ -23,18 +24,22 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import NextOffset
 from testbed.keys import SIGNER
 from testbed.refusals import refuses
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from airflow_flinkstyle.jobs.migration.fail_back import FailBack
     from testbed.kafka import Broker
     from tests.conftest import KafkaPair
 
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
+ONE_COPIED = Offsets({("left", 0): NextOffset(1)})
 
 
 def a_cluster(broker: Broker) -> KafkaCluster:
@@ -75,17 +80,76 @@ def test_note_that_the_cluster_does_not_take_is_an_error_that_names_the_partitio
 
 
 @pytest.mark.airflow
+def test_records_of_a_forgotten_producer_that_no_job_has_read_are_in_the_way_back(
+    tmp_path: Path, kafka_pair: KafkaPair, monkeypatch: pytest.MonkeyPatch
+):
+    """They stand before what the mirror back copies: nobody would ever read them."""
+    old, new = kafka_pair.old, kafka_pair.new
+    for broker in (old, new):
+        broker.create_topic("left", partitions=2)
+    produce(old, "left", 5)
+    begin = way_back(
+        tmp_path, monkeypatch, kafka_pair, topic="left", ended=Offsets.of({"left": {0: 5, 1: 0}})
+    )
+    begin()
+    produce(old, "left", 3)
+    with refuses(LATE_WRITES, match=r"left-0 \(5 to 8\)") as refused:
+        begin()
+    assert "passed_over<=3" in refused.value.remedy
+    with refuses(LATE_WRITES):
+        begin(allow=("exact", "passed_over<=2"))
+    begin(allow=("exact", "passed_over<=3"))
+    set_mirror_start(a_cluster(old), MirrorSettings(source_alias="other", target_alias="there"), ONE_COPIED)
+    begin()  # the mirror back has copied to this partition by now
+
+
+@pytest.mark.airflow
 def test_way_back_between_other_clusters_is_refused(
     tmp_path: Path, kafka_pair: KafkaPair, monkeypatch: pytest.MonkeyPatch
 ):
-    store = LocalStore(tmp_path / "root")
+    another = ClusterView(cluster_id="another", topics={})
+    begin = way_back(tmp_path, monkeypatch, kafka_pair, topic="t", target=another)
+    with refuses(CLUSTER_MISMATCH, match=f"another.*{kafka_pair.new.cluster_id}"):
+        begin()
+
+
+def produce(broker: Broker, topic: str, records: int) -> None:
+    """Write records to partition 0."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(records):
+        producer.produce(topic, str(number), partition=0)
+    assert producer.flush(30) == 0
+
+
+def way_back(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pair: KafkaPair,
+    *,
+    topic: str,
+    target: ClusterView | None = None,
+    ended: Offsets | None = None,
+) -> Callable[..., FailBack]:
+    """Leave a finished migration from the old cluster; return what begins its reversal.
+
+    Args:
+        folder: Of the savepoint root.
+        monkeypatch: Sets the connections.
+        pair: The clusters.
+        topic: What the job reads.
+        target: The cluster that it was migrated to; None: the new one.
+        ended: Where the old topics ended then.
+    """
+    store = LocalStore(folder / "root")
     journal = CutoverJournal(store, "orders", "m1", PHASES, signer=SIGNER)
     journal.begin(lambda: 1)
     move = PartitionMove(
         query="totals",
         source="0",
-        topic="t",
-        target_topic="t",
+        topic=topic,
+        target_topic=topic,
         partition=0,
         before=NextOffset(1),
         after=Exact(NextOffset(1)),
@@ -94,25 +158,43 @@ def test_way_back_between_other_clusters_is_refused(
         savepoint_id="sp-1",
         job="orders",
         batches={},
-        target=ClusterView(cluster_id="another", topics={}),
+        target=target or describe(a_cluster(pair.new), [topic]),
         moves=(move,),
-        source_cluster_id=kafka_pair.old.cluster_id,
+        source_cluster_id=pair.old.cluster_id,
     )
-    results = {"translate": {"plan": plan.to_json()}, "takeover": {"generation": 2}, "running": {}}
+    results = {
+        **({"ends": {"ends": encode(ended)}} if ended is not None else {}),
+        "translate": {"plan": plan.to_json()},
+        "takeover": {"generation": 2},
+        "running": {},
+    }
     for phase, result in results.items():
         journal.close(journal.open(phase, {}), result)
-    for name, broker in (("now", kafka_pair.new), ("then", kafka_pair.old)):
+    for name, broker in (("now", pair.new), ("then", pair.old)):
         connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": broker.bootstrap}}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
-    root = {"conn_type": "flinkstyle", "extra": {"savepoint_root": str(tmp_path / "root")}}
+    root = {"conn_type": "flinkstyle", "extra": {"savepoint_root": str(folder / "root")}}
     monkeypatch.setenv("AIRFLOW_CONN_FLINKSTYLE_DEFAULT", json.dumps(root))
-    mirror = {"source_alias": "other", "target_alias": "there"}
-    form = MigrationForm(
-        job="orders", source_kafka_conn_id="now", target_kafka_conn_id="then", mirror=mirror, back=True
-    )
     hook = StreamingJobHook()
-    sides = {"now": hook.kafka("now"), "then": hook.kafka("then")}
-    with refuses(CLUSTER_MISMATCH, match=f"another.*{kafka_pair.new.cluster_id}"):
-        begin_fail_back(
-            hook.store, form, **sides, migration_id=None, topics="original", mirror_timeout_s=0, signer=SIGNER
+
+    def begin(**answers: Any) -> FailBack:
+        form = MigrationForm(
+            job="orders",
+            source_kafka_conn_id="now",
+            target_kafka_conn_id="then",
+            mirror={"source_alias": "other", "target_alias": "there"},
+            back=True,
+            **answers,
         )
+        return begin_fail_back(
+            hook.store,
+            form,
+            now=hook.kafka("now"),
+            then=hook.kafka("then"),
+            migration_id=None,
+            topics="original",
+            mirror_timeout_s=0,
+            signer=SIGNER,
+        )
+
+    return begin

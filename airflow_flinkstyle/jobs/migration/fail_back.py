@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.answers.rules import mirror_settings
-from airflow_flinkstyle.jobs.errors import MIRROR_BEHIND
+from airflow_flinkstyle.jobs.errors import LATE_WRITES, MIRROR_BEHIND
 from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.form_reader import require_names
-from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH
+from airflow_flinkstyle.kafka.cluster import describe, existing_topics
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, MirrorPositionMissingError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord, PassiveFence
 from airflow_flinkstyle.kafka.mirror.found import UNNAMED
 from airflow_flinkstyle.kafka.mirror.lag import MirrorBehind
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
+from airflow_flinkstyle.kafka.mirror.topics import read_positions
+from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+from airflow_flinkstyle.typed_json import decode
 from airflow_flinkstyle.types import id_words, ids_differ
 from airflow_flinkstyle.wording import escape
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.form import MigrationForm
     from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+    from airflow_flinkstyle.kafka.policies import Policies
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.storage.base import ObjectStore
 
@@ -59,6 +63,8 @@ class FinishedMigration:
     """What keeps producers away from the old topics since; None if no fence was asked for."""
     approved: Migration | None = None
     """As it was approved; None if a program moved the job by itself, without the operators."""
+    ended: Offsets | None = None
+    """Where the logs of the old topics ended when the job left them; None if that was not noted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +122,13 @@ def last_migration(
         )
     journal = CutoverJournal(store, job, chosen, PHASES, signer=signer)
     translated, fenced = journal.result("translate") or {}, journal.read(fence_phase.PHASE)
-    approved = journal.approved()
+    approved, noted = journal.approved(), journal.result(fence_phase.ENDS_PHASE)
     return FinishedMigration(
         migration_id=chosen,
         plan=OffsetRewritePlan.from_json(translated["plan"]),
         fence=FenceRecord.from_dict(fenced.intent) if fenced else None,
         approved=Approved.from_fields(approved).migration if approved is not None else None,
+        ended=decode(Offsets, noted["ends"]) if noted is not None else None,
     )
 
 
@@ -211,6 +218,8 @@ def begin_fail_back(
     Raises:
         BadInputError: If there is nothing to reverse, or the job reads another cluster by now.
         FlinkstyleError: ``CLUSTER_MISMATCH`` if the connections are not the clusters of that migration.
+        JobError: ``LATE_WRITES`` if others have written to the old topics since, and ``allow`` of the form
+            does not accept as many ``passed_over``; the fence stands.
         JobError: ``MIRROR_BEHIND`` if records are only on the job's cluster; they are counted by partition.
     """
     require_names(form)
@@ -218,6 +227,7 @@ def begin_fail_back(
     require_there(JobBoard(store, form.job), finished)
     _require_clusters(finished, now, then)
     mirror, names = mirror_settings(form.mirror or {}), topics_back(finished.plan)
+    _require_all_read(finished, now, then, mirror, names, parse_policies(form.allow))
     if finished.fence is not None:  # neither a mirror back nor producers could write
         PassiveFence(cluster=then).lift(finished.fence)
     noted = Offsets()
@@ -225,7 +235,7 @@ def begin_fail_back(
         noted = set_mirror_start(then, mirror, mirror_begins(finished.plan))
     found = wait_copied(now, then, mirror, names, timeout_s=mirror_timeout_s)
     if isinstance(found, MirrorBehind):
-        raise _not_copied(found, now, then, mirror)
+        raise _not_copied(found, finished, now, then, mirror)
     rename = names if topics == "original" else {}
     return FailBack(migration_id=finished.migration_id, rename=rename, noted=noted)
 
@@ -257,14 +267,71 @@ def _require_clusters(finished: FinishedMigration, now: KafkaCluster, then: Kafk
             raise CLUSTER_MISMATCH.error(what=what, expected=expected, found=f"{found} ({cluster})")
 
 
+def _require_all_read(
+    finished: FinishedMigration,
+    now: KafkaCluster,
+    then: KafkaCluster,
+    mirror: MirrorSettings,
+    names: Mapping[str, str],
+    allow: Policies,
+) -> None:
+    """Require that the old topics hold nothing that the job has not read, before anything is copied back.
+
+    What a forgotten producer has written there since stands before the copies, where the translation, which
+    compares the newest records, does not look. What the migration's own mirror has still copied, the job has
+    read. A partition that the mirror back copies to was looked at before that.
+    """
+    if finished.ended is None:
+        return
+    ended = finished.ended.in_topics(finished.ended.topics & existing_topics(then))
+    ends, begins = describe(then, ended.topics).ends, mirror_begins(finished.plan)
+    forth = finished.approved.mirror if finished.approved is not None else None
+    copied = _positions(now, forth) if forth is not None and not forth.keeps_offsets else Offsets()
+    under_way = {
+        (names.get(topic, topic), number)
+        for (topic, number), at in _positions(then, mirror).items()
+        if at > begins.get((topic, number), 0)
+    }
+    spans = {tp: (max(at, copied.get(tp, at)), ends.get(tp, at)) for tp, at in ended.items()}
+    unread = {
+        tp: (at, end)
+        for tp, (at, end) in spans.items()
+        if end > at and tp not in under_way and allow.judge(Bounded(end, {"passed_over": end - at}))
+    }
+    if unread:
+        most = max(end - at for at, end in unread.values())
+        found = ", ".join(f"{topic}-{n} ({at} to {end})" for (topic, n), (at, end) in sorted(unread.items()))
+        raise LATE_WRITES.with_text(
+            f"Topics of {then} were expected to hold nothing that job {finished.plan.job} has not read, "
+            f"found records since migration {finished.migration_id}: {found}.",
+            state_after="Nothing was changed: the job stays where it is, and a fence stands.",
+            remedy=f"Find their producer, and write them to {now}, too. To go back without them, allow them: "
+            f"allow=['exact', 'passed_over<={most}'].",
+        )
+
+
+def _positions(target: KafkaCluster, mirror: MirrorSettings) -> Offsets:
+    """Return how far a mirror to this cluster has copied; nothing if it never ran."""
+    try:
+        return read_positions(target, mirror)
+    except MirrorPositionMissingError:
+        return Offsets()
+
+
 def _not_copied(
-    found: MirrorBehind, now: KafkaCluster, then: KafkaCluster, mirror: MirrorSettings
+    found: MirrorBehind,
+    finished: FinishedMigration,
+    now: KafkaCluster,
+    then: KafkaCluster,
+    mirror: MirrorSettings,
 ) -> FlinkstyleError:
     here, there = mirror.source_alias, mirror.target_alias
+    was_fenced = finished.fence is not None and finished.fence.rules
+    fence = f" The fence on {then} is down: nobody else may write there." if was_fenced else ""
     return MIRROR_BEHIND.with_text(
         f"Everything on {now} was expected to be on {then} too. {found.describe()}",
         state_after="The job and its producers stay where they are; where a mirror back begins is stored "
-        "for it.",
+        f"for it.{fence}",
         remedy=f"Stop the mirror {there}->{here}, start MirrorMaker {here}->{there} for these topics and let "
         "it catch up, then fail back again.",
     )

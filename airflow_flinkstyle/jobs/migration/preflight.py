@@ -12,6 +12,9 @@ from airflow_flinkstyle.jobs.errors import PREFLIGHT
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, describe_status
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
+from airflow_flinkstyle.kafka.errors import ClusterDeniedError
+from airflow_flinkstyle.kafka.fence.acls import EVERYBODY
+from airflow_flinkstyle.kafka.fence.fences import denials
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
@@ -285,8 +288,22 @@ def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) ->
 
 
 def _fence(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
-    planned = kafka.watch.fence.plan(sorted(_on_old(kafka, sources)))
-    return PreflightFinding(check="fence", level="ok", detail=planned.describe())
+    topics = sorted(_on_old(kafka, sources))
+    planned = kafka.watch.fence.plan(topics).describe()
+    try:
+        denied = denials(kafka.new, kafka.target_topics(topics))
+    except ClusterDeniedError as error:
+        detail = f"{planned} Whether {kafka.new} denies anybody to write is not known: {error.problem}"
+        return PreflightFinding(check="fence", level="ok", detail=detail)
+    if not denied:
+        return PreflightFinding(check="fence", level="ok", detail=planned)
+    # The fence of an earlier migration from there, or a copy of one by MirrorMaker.
+    level: Level = "refusal" if any(rule.principal == EVERYBODY for rule in denied) else "warning"
+    detail = (
+        f"{planned} Producers that move to {kafka.new} are denied to write there: "
+        f"{'; '.join(map(str, denied))}. Remove them (kafka-acls --remove), if a migration left them."
+    )
+    return PreflightFinding(check="fence", level=level, detail=detail)
 
 
 def _control_topics(runs: JobView, kafka: LiveKafka) -> PreflightFinding:

@@ -218,6 +218,26 @@ class AclFence:
             raise CLUSTER_MISMATCH.error(what="The fence", expected=record.cluster_id, found=found)
 
 
+def denials(cluster: KafkaCluster, topics: Collection[str]) -> list[AclRule]:
+    """Return the entries that deny somebody to write to topics; none where brokers have no authorizer.
+
+    Raises:
+        ClusterDeniedError: If the credentials may not describe entries.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+
+    if describe(cluster, ()).cluster_id is None:  # asking it for rights would end the process
+        return []
+    try:
+        entries = rules_on(cluster, topics)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.SECURITY_DISABLED:
+            return []
+        raise
+    denied = {rule for rules in entries.values() for rule in rules if rule.permission == "deny"}
+    return sorted(rule for rule in denied if rule.operation in _WRITES)
+
+
 def rules_for(
     fence: AclFence,
     topic: str,
