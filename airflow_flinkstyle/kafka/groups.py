@@ -77,13 +77,16 @@ def group_offsets(cluster: KafkaCluster, group: str, topics: Collection[str]) ->
 
 
 @patient
-def set_group_offsets(cluster: KafkaCluster, group: str, offsets: Offsets) -> GroupCommit:
-    """Commit offsets for a group, forward or back, so that what monitors its lag continues.
+def set_group_offsets(
+    cluster: KafkaCluster, group: str, offsets: Offsets, *, only_forward: bool = False
+) -> GroupCommit:
+    """Commit offsets for a group, so that what monitors its lag continues.
 
     Args:
         cluster: Where the offsets count.
         group: Exactly this one; it need not exist yet, and must have no members.
         offsets: Next offset to read.
+        only_forward: Leave out partitions of which the group has committed as much already, or more.
 
     Raises:
         FlinkstyleError: ``GROUP_IN_USE`` if the group has members: they commit for themselves. Nothing was
@@ -96,6 +99,10 @@ def set_group_offsets(cluster: KafkaCluster, group: str, offsets: Offsets) -> Gr
     require_positions(offsets)
     with consumer(cluster, "read_committed", group=group) as client:
         before = _committed(client, cluster, offsets)
+        if only_forward:
+            offsets = Offsets({tp: at for tp, at in offsets.items() if at > before.get(tp, -1)})
+            if not offsets:
+                return GroupCommit(group=group, offsets=offsets, before=before)
         wanted = [ClientPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
         try:
             client.commit(offsets=wanted, asynchronous=False)

@@ -258,6 +258,9 @@ def test_group_offsets_are_set_forth_and_back(cluster: KafkaCluster):
     again = set_group_offsets(cluster, "positions-lag", Offsets({(PLAIN, 0): 20, (PLAIN, 3): 1}))
     assert again.before == {(PLAIN, 0): 90}
     assert group_offsets(cluster, "positions-lag", [PLAIN]) == {(PLAIN, 0): 20, (PLAIN, 3): 1}
+    of_job = Offsets({(PLAIN, 0): 10, (PLAIN, 3): 4})
+    assert set_group_offsets(cluster, "positions-lag", of_job, only_forward=True).offsets == {(PLAIN, 3): 4}
+    assert group_offsets(cluster, "positions-lag", [PLAIN]) == {(PLAIN, 0): 20, (PLAIN, 3): 4}
 
 
 def test_group_with_members_keeps_its_offsets(cluster: KafkaCluster):

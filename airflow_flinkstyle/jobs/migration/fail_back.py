@@ -231,7 +231,7 @@ def begin_fail_back(
     if finished.fence is not None:  # neither a mirror back nor producers could write
         PassiveFence(cluster=then).lift(finished.fence)
     noted = Offsets()
-    if topics == "original":
+    if topics == "original" and not mirror.keeps_offsets:  # such a mirror begins where its copy ends
         noted = set_mirror_start(then, mirror, mirror_begins(finished.plan))
     found = wait_copied(now, then, mirror, names, timeout_s=mirror_timeout_s)
     if isinstance(found, MirrorBehind):
@@ -281,7 +281,7 @@ def _require_all_read(
     compares the newest records, does not look. What the migration's own mirror has still copied, the job has
     read. A partition that the mirror back copies to was looked at before that.
     """
-    if finished.ended is None:
+    if finished.ended is None or mirror.keeps_offsets:  # nobody else writes to the copy of such a mirror
         return
     ended = finished.ended.in_topics(finished.ended.topics & existing_topics(then))
     ends, begins = describe(then, ended.topics).ends, mirror_begins(finished.plan)

@@ -70,8 +70,8 @@ class KafkaSide(Protocol):
     def unread(self, manifest: Manifest) -> int:
         """Return how many offsets the new cluster has behind a rewritten savepoint's positions."""
 
-    def commit_for(self, group: str, manifest: Manifest) -> str:
-        """Commit a rewritten savepoint's positions for a group on the new cluster; return a summary."""
+    def commit_for(self, group: str, plan: OffsetRewritePlan) -> str:
+        """Commit the positions of what has moved for a group on the new cluster; return a summary."""
 
     @property
     def watch(self) -> FenceWatch:
@@ -151,12 +151,15 @@ class LiveKafka:
         ranges = [(view.log_range(tp), offset) for offsets in positions for tp, offset in offsets.items()]
         return sum(max(0, found.end - offset) for found, offset in ranges if found is not None)
 
-    def commit_for(self, group: str, manifest: Manifest) -> str:
-        """Commit positions as the group's; of two sources of one topic the lower position counts."""
+    def commit_for(self, group: str, plan: OffsetRewritePlan) -> str:
+        """Commit positions as the group's; of two sources of one topic the lower position counts.
+
+        The job may commit for the group itself, and is further by now.
+        """
         lowest = Offsets()
-        for offsets in self._positions(manifest):
+        for offsets in map(plan.positions, plan.sources):
             lowest |= {tp: min(offset, lowest.get(tp, offset)) for tp, offset in offsets.items()}
-        return set_group_offsets(self.new, group, lowest).describe()
+        return set_group_offsets(self.new, group, lowest, only_forward=True).describe()
 
     def _positions(self, manifest: Manifest) -> list[Offsets]:
         """Return where every source that reads the new cluster is."""

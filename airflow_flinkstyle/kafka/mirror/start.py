@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import MIRROR_START, name_partitions
-from airflow_flinkstyle.kafka.mirror.lag import POLL_S, CaughtUp, MirrorBehind, lag_above
+from airflow_flinkstyle.kafka.mirror.lag import (
+    POLL_S,
+    CaughtUp,
+    MirrorBehind,
+    lag_above,
+    mirrored_positions,
+)
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.settings import admin_client, translated_errors
 from airflow_flinkstyle.offsets import Offsets
@@ -141,7 +147,7 @@ def wait_copied(
     began_s, view = CLOCK.now_s, describe(source, topics)
     wait = CLOCK.wait(timeout_s, every_s=POLL_S)
     while True:
-        lag = lag_above(source, mirror, view, read_positions(target, mirror))
+        lag = lag_above(source, mirror, view, mirrored_positions(target, mirror, view.topics))
         behind = {tp: records for tp, records in lag.items() if records}
         if not behind:
             return CaughtUp()

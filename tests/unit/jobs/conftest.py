@@ -124,10 +124,10 @@ class Logs:
     def unread(self, manifest: Any) -> int:
         return self.end("new") - manifest.query(QUERY).kafka["0"].offsets[TOPIC, 0]
 
-    def commit_for(self, group: str, manifest: Any) -> str:
+    def commit_for(self, group: str, plan: Any) -> str:
         if self.group_has_members:
             raise GROUP_IN_USE.with_text(f"Group {group} should have no members.", "Nothing.", "Stop them.")
-        self.groups[group] = manifest.query(QUERY).kafka["0"].offsets[TOPIC, 0]
+        self.groups[group] = plan.positions(SourceRef(query=QUERY, source="0"))[TOPIC, 0]
         return f"Group {group}: 1 partition committed."
 
     # the watch on the old cluster, and its fence
