@@ -316,10 +316,10 @@ class Clusters:
             for position in query.kafka.values()
         )
 
-    def commit_for(self, group: str, manifest: Manifest) -> str:
+    def commit_for(self, group: str, plan: OffsetRewritePlan) -> str:
         """Do nothing."""
         self._world.troubles.come("kafka", "commit_for")
-        return f"{group}: {manifest.savepoint_id}"
+        return f"{group}: {plan.savepoint_id}"
 
     @property
     def watch(self) -> Clusters:

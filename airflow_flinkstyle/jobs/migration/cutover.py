@@ -190,15 +190,12 @@ def _release_new(context: MigrationContext) -> Mapping[str, Any]:
 
 def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
     """Wait for the first batch, check for late writes once more, and commit for the group that is watched."""
-    group, translated = context.group, context.journal.result("translate") or {}
+    group = context.group
+    plan = OffsetRewritePlan.from_json((context.journal.result("translate") or {})["plan"])
     return {
         **_first_commit(context, rewritten),
         "late_writes": warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch)),
-        "group": warned(
-            lambda: context.kafka.commit_for(group, OffsetRewritePlan.from_json(translated["plan"]))
-        )
-        if group
-        else None,
+        "group": warned(lambda: context.kafka.commit_for(group, plan)) if group else None,
     }
 
 
