@@ -303,19 +303,22 @@ def give_back_abandoned(runs: JobView, run: Run) -> None:
         )
         slot = runs.board.heartbeat(run.generation)
         ended = replace(run.heartbeat, state="failed", error=_ENDED, beat=run.heartbeat.beat + 1)
-        unchanged = slot is not None and slot.value == run.heartbeat
+        if slot is None or slot.value != run.heartbeat:
+            raise _held(runs, run)
         try:
-            runs.board.beat(
-                run.generation, ended, seen=slot.version if slot is not None and unchanged else ""
-            )
+            runs.board.beat(run.generation, ended, seen=slot.version)
         except ObjectChangedError as error:
-            raise JobRunningError(
-                f"Job {runs.board.job} was expected to be left alone, found that {run.claim.claim_key} holds "
-                f"it as generation {run.generation}.",
-                state_after="Nothing was started or taken.",
-                remedy="Wait until it is done, then try again.",
-            ) from error
+            raise _held(runs, run) from error
     _give_back(runs, run.generation)
+
+
+def _held(runs: JobView, run: Run) -> JobRunningError:
+    return JobRunningError(
+        f"Job {runs.board.job} was expected to be left alone, found that {run.claim.claim_key} holds it as "
+        f"generation {run.generation}.",
+        state_after="Nothing was started or taken.",
+        remedy="Wait until it is done, then try again.",
+    )
 
 
 def await_end(runs: JobView, run: Run) -> None:

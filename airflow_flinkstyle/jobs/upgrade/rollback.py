@@ -17,6 +17,7 @@ from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.stopped import last_run, offline_lock
 from airflow_flinkstyle.jobs.upgrade.repartition import begun_at
+from airflow_flinkstyle.savepoint.compat import PROVIDER
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.sinks import may_skip
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation, Rewind
 
+_OF_STATE: Final = (SHUFFLE_PARTITIONS, PROVIDER)
 _SOURCE_LOG: Final = re.compile(r"sources/\d+/\d+(\.compact)?")
 """What a source of files or rates writes of each batch; its offsets are numbers of these."""
 
@@ -64,11 +66,16 @@ class FailedVersion:
         # Of any query: the old version then starts from the savepoint itself, without planned batches.
         is_repartitioned = any(began[name] != query.batch_id for name, query in saved.items())
         for name in sorted(self.planned.keys() & saved.keys()):
-            batch, _ = self.planned[name]
+            batch, text = self.planned[name]
             if is_repartitioned:
                 return (
                     f"batch {batch} of query {name} was planned behind a repartition: a part of it may be "
                     "written, and the old version would plan other records for it"
+                )
+            if saved[name].kafka.keys() - offset_log.parse(text).sources.keys():
+                return (
+                    f"batch {batch} of query {name} was planned with other names of its sources: a part of "
+                    "it may be written, and the old version would plan other records for it"
                 )
             if cluster := _moved_to(saved[name].sinks, self.last_status[name].sinks):
                 moved = f"a transactional sink of query {name} moved before batch {batch}"
@@ -130,11 +137,12 @@ def carry_planned(manifest: Manifest, failed: FailedVersion, runs: JobView) -> M
 
 
 def _as_saved(planned: str, query: QuerySnapshot) -> str:
-    """Return a planned batch with the partitions of the saved state, which the new version had changed."""
-    log, saved = offset_log.parse(planned), query.pinned_confs.get(SHUFFLE_PARTITIONS)
-    if saved is None or log.confs.get(SHUFFLE_PARTITIONS) == saved:
+    """Return a planned batch with the saved state's partitions and provider: the new version had others."""
+    log = offset_log.parse(planned)
+    of_state = {name: query.pinned_confs[name] for name in _OF_STATE if name in query.pinned_confs}
+    if of_state.items() <= log.confs.items():
         return planned
-    return log.with_confs({**log.confs, SHUFFLE_PARTITIONS: saved}).render()
+    return log.with_confs({**log.confs, **of_state}).render()
 
 
 def source_logs(query: QuerySnapshot, checkpoint: ObjectStore, runs: JobView) -> list[FileEntry]:

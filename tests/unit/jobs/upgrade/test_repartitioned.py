@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.upgrade.repartition import begun_at, with_changes, with_partitions
-from airflow_flinkstyle.jobs.upgrade.rollback import FailedVersion
-from airflow_flinkstyle.savepoint.compat import repartitioned_id, state_changes_asked
+from airflow_flinkstyle.jobs.upgrade.rollback import FailedVersion, _as_saved
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.savepoint.compat import (
+    HDFS_CLASS,
+    PROVIDER,
+    ROCKSDB_CLASS,
+    repartitioned_id,
+    state_changes_asked,
+)
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
-from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.types import BatchId
 from tests.manifests import a_manifest
 from tests.unit.jobs.specs import a_spec
@@ -98,3 +107,23 @@ def test_batch_of_another_query_is_not_planned_anew_where_one_begins_behind_a_re
     assert "batch 8 of query b was planned behind a repartition" in why
     quiet = FailedVersion(committed=committed, planned={}, last_status={})
     assert quiet.why_no_rollback(both, {"a": 8, "b": 7}) is None
+
+
+def test_batch_that_was_planned_in_another_provider_is_run_again_in_that_of_the_saved_state():
+    (saved,) = SAVED.queries
+    saved = replace(saved, pinned_confs={PROVIDER: HDFS_CLASS, SHUFFLE_PARTITIONS: "2"})
+    planned = offset_log.parse('v1\n{"conf":{}}\n{"orders":{"0":5}}').with_confs(
+        {PROVIDER: ROCKSDB_CLASS, SHUFFLE_PARTITIONS: "2", "more": "1"}
+    )
+    carried = offset_log.parse(_as_saved(planned.render(), saved))
+    assert carried.confs == {PROVIDER: HDFS_CLASS, SHUFFLE_PARTITIONS: "2", "more": "1"}
+    assert carried.sources == planned.sources
+
+
+def test_batch_that_was_planned_with_other_names_of_sources_is_not_carried_over():
+    (saved,) = SAVED.queries
+    of_orders = KafkaPosition(cluster_id=None, topic_ids={}, offsets=Offsets(), log_range={})
+    text = 'v1\n{"conf":{}}\n{"orders":{"0":5}}'
+    version = FailedVersion(committed={}, planned={"a": (BatchId(8), text)}, last_status={})
+    named = replace(SAVED, queries=(replace(saved, kafka={"orders": of_orders}),))
+    assert "other names of its sources" in str(version.why_no_rollback(named, {"a": 7}))
