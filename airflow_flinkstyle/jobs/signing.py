@@ -83,7 +83,8 @@ class Signer:
             place,
             state_after="It was not obeyed: nothing was started or ended.",
             remedy="If the key was changed, add the one before it to previous_passwords of the "
-            f"flinkstyle connection ({PREVIOUS_VARIABLE}). Else find out who wrote there.",
+            f"flinkstyle connection ({PREVIOUS_VARIABLE}). If the savepoint root was moved, start the job "
+            "once from its definition. Else find out who wrote there.",
         )
 
     def sign_process(self, native_id: Mapping[str, str], place: str, submit: Submit) -> dict[str, str]:
