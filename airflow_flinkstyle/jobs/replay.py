@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.replay_records import REPLAY, Replay
 from airflow_flinkstyle.python_versions import moment_of
+from airflow_flinkstyle.savepoint.compat import handed_over
 from airflow_flinkstyle.savepoint.exchange.handing import hand_over
 from airflow_flinkstyle.savepoint.sinks import WRITE_NOWHERE
 from airflow_flinkstyle.types import NextOffset, ids_differ
@@ -96,7 +97,7 @@ def replay_job(
     until = until_of(asked.until, manifest, view.repository)
     replay = _replay(job, manifest, asked, until)
     hand_over(view.repository, manifest.savepoint_id, beside.view.repository)
-    conf = {**spec.conf, COMMIT_OFFSETS: "false", REPLAY: replay.as_setting()}
+    conf = {**handed_over(spec.conf, manifest), COMMIT_OFFSETS: "false", REPLAY: replay.as_setting()}
     handle = beside.starts.start(
         replace(spec, name=name, conf=conf, leave_checkpoints=()),
         target,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint.offset_log import SOURCE_EVOLUTION
@@ -30,6 +30,8 @@ STATE_PROVIDER: Final = "spark.flinkstyle.stateProvider"
 """Setting with the provider, ``rocksdb``, that a savepoint's state is to be moved to before a start."""
 STATE_CHANGES: Final = "spark.flinkstyle.stateChanges"
 """Setting with the changes that versions of the job have brought: JSON of ``StateChanges``, in order."""
+HANDED_OVER: Final = -1
+"""``StateChanges.up_to`` for a savepoint that another job took, and that needs them."""
 SOURCE_NAMES: Final = "spark.flinkstyle.sourceNames"
 """Setting with what sources are called from now on: JSON, query -> source in the savepoint -> name."""
 ROCKSDB: Final = "rocksdb"
@@ -128,7 +130,8 @@ class StateChanges:
     asked: str
     """Key of the request; a repeated request is the same upgrade."""
     up_to: int
-    """The generation that ran before it: savepoints of later ones have the changes."""
+    """The generation that ran before it: savepoints of later ones have the changes. ``HANDED_OVER``: so has
+    every one that names a generation."""
     changes: str
     """``module:name``, or JSON of ready-made changes."""
 
@@ -168,9 +171,23 @@ def state_changes_unknown(now: Mapping[str, str], to: Mapping[str, str]) -> list
 
 
 def state_changes_due(manifest: Manifest, asked: Iterable[StateChanges]) -> list[StateChanges]:
-    """Return the changes that are newer than a savepoint."""
+    """Return the changes that are newer than a savepoint; of one that names no run, those it is to get."""
     taken = manifest.taken_from_generation
-    return [one for one in asked if taken is not None and taken <= one.up_to]
+    if taken is None:
+        return [one for one in asked if one.up_to == HANDED_OVER]
+    return [one for one in asked if taken <= one.up_to]
+
+
+def handed_over(confs: Mapping[str, str], manifest: Manifest) -> dict[str, str]:
+    """Return the settings for a job that gets a savepoint of another one, whose generations it does not know.
+
+    Args:
+        confs: Of the version that is to run.
+        manifest: The savepoint, as the job has it that took it.
+    """
+    due = [replace(one, up_to=HANDED_OVER) for one in state_changes_due(manifest, state_changes_asked(confs))]
+    others = {name: value for name, value in confs.items() if name != STATE_CHANGES}
+    return {**others, STATE_CHANGES: json.dumps([asdict(one) for one in due])} if due else others
 
 
 def source_names_asked(confs: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -16,7 +16,9 @@ from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError
 from airflow_flinkstyle.jobs.replay import COMMIT_OFFSETS, ReplayAsked, await_replay, replay_job
 from airflow_flinkstyle.jobs.request_slot import CutMode
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
+from airflow_flinkstyle.jobs.upgrade.repartition import with_changes
 from airflow_flinkstyle.protocol.replay_records import REPLAY
+from airflow_flinkstyle.savepoint.compat import state_changes_asked, state_changes_due
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from tests.unit.jobs.conftest import Logs, World
 from tests.unit.jobs.drivers import QUERY, TOPIC
@@ -255,6 +257,20 @@ def test_replay_in_which_a_query_was_not_started_has_failed_unless_it_is_dropped
         with pytest.raises(DriverFailedError, match=r"REPLAY_SOURCE.*start query more of the savepoint, too"):
             beside.end(generation)
     assert beside.counted() == of_records(FIRST, 20)
+
+
+@pytest.mark.parametrize(("up_to", "due"), [(1, True), (0, False)])
+def test_savepoint_from_before_a_change_of_the_state_gets_it_in_a_replay(
+    beside: Beside, up_to: int, due: bool
+) -> None:
+    """The replay counts its generations from 1 again: the number of the job's says nothing to it."""
+    script = with_changes(beside.world.spec(), "cents:of_orders", asked="u1", before=up_to)
+    generation = beside.start({TOPIC: {"0": beside.position(20)}}, spec=script)
+    conf = beside.replay.client().view.claim(generation).launch["spec"]["conf"]
+    handed = beside.replay.repository.read(beside.savepoint_id)
+    asked = state_changes_asked(conf)
+    assert state_changes_due(handed, asked) == list(asked)
+    assert [one.changes for one in asked] == (["cents:of_orders"] if due else [])
 
 
 def test_later_savepoint_without_a_query_of_the_first_is_no_end(beside: Beside) -> None:
