@@ -9,7 +9,7 @@ from airflow_flinkstyle.jobs.errors import MIRROR_BEHIND
 from airflow_flinkstyle.jobs.migration.fence_phase import LiveWatch
 from airflow_flinkstyle.kafka.audit.open_transactions import explain
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.fence.fences import PassiveFence
+from airflow_flinkstyle.kafka.fence.fences import PassiveFence, denials
 from airflow_flinkstyle.kafka.fence.fencing import Moving, steady_ends
 from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.mirror.lag import MirrorBehind, wait_caught_up
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.migration.fence_phase import FenceWatch
     from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.kafka.fence.acls import AclRule
     from airflow_flinkstyle.kafka.fence.fences import Fence
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
@@ -184,6 +185,10 @@ class LiveKafka:
     def target_topics(self, topics: Collection[str]) -> list[str]:
         """Return what topics of the old cluster are called on the new one, each once."""
         return sorted({target for topic in topics for target in targets_of(self.request(), topic)})
+
+    def denials(self, topics: Collection[str]) -> list[AclRule]:
+        """Return what denies somebody to write to the topics that these are on the new cluster."""
+        return denials(self.new, self.target_topics(topics))
 
     def _clusters(self) -> ClusterPair:
         return ClusterPair(source=self.old, target=self.new)

@@ -14,7 +14,6 @@ from airflow_flinkstyle.jobs.status import NeverStarted, Running, describe_statu
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import ClusterDeniedError
 from airflow_flinkstyle.kafka.fence.acls import EVERYBODY
-from airflow_flinkstyle.kafka.fence.fences import denials
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
@@ -291,7 +290,7 @@ def _fence(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
     topics = sorted(_on_old(kafka, sources))
     planned = kafka.watch.fence.plan(topics).describe()
     try:
-        denied = denials(kafka.new, kafka.target_topics(topics))
+        denied = kafka.denials(topics)
     except ClusterDeniedError as error:
         detail = f"{planned} Whether {kafka.new} denies anybody to write is not known: {error.problem}"
         return PreflightFinding(check="fence", level="ok", detail=detail)
