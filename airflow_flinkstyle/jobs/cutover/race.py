@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
     """Let the job run where it ran before, unless the new driver has taken over; a retry continues it.
 
+    A job that another request has stopped meanwhile stays stopped.
+
     Returns:
         Who runs, and the new generation if it was ever claimed.
     """
@@ -28,12 +30,28 @@ def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
         return current.value.generation, new
     # Not always the one that the journal names: another caller may have started the job between two attempts.
     old = current.value.head if current is not None else context.old()
+    if was_stopped_by_another(context, old):
+        if new is not None:
+            client.drivers.dismiss(new)
+        return old, new
     if old_has_closed(context, old):
         return _race(context, old, new), new
     if new is not None:
         client.drivers.dismiss(new)
     client.drivers.ensure_running(relaunch_failed=True)
     return old, new
+
+
+def was_stopped_by_another(context: CutoverContext, old: Generation) -> bool:
+    """Return whether a request that is not the cutover's own has closed the old run: a person meant that."""
+    board = context.client.view.board
+    slot = board.heartbeat(old)
+    if slot is None or slot.value.state != "closed" or slot.value.request_id is None:
+        return False
+    own = newest_attempt(
+        board, context.stop_key, "stop_with_savepoint", old, slot.value.incarnation, context.stop_mode
+    )
+    return slot.value.request_id != own.request_id
 
 
 def old_has_closed(context: CutoverContext, old: Generation) -> bool:

@@ -176,24 +176,33 @@ def require_possible(runs: JobView, if_committed: Rewind, *, skip_known: bool) -
 
 
 def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
-    """Return the run that another caller has started since the failure, to be left alone; None without one.
+    """Return what another caller has made of the job since the failure, to be left alone; None for nothing.
 
     The new version's driver, if it still waits for its order, is ended: no start continues beside it.
 
     Returns:
-        ``generation`` that has the job, ``how``, and ``another``.
+        ``generation`` that has the job, ``how``, and ``another`` if that was started, or ``stopped`` if the
+        new version was stopped by a request.
     """
     client, own = upgrade.client, f"{upgrade.journal.migration_id}/"
     current = client.view.board.current()
     if current is None or current.value.generation == upgrade.old():
         return None
     generation = current.value.generation
+    slot = client.view.board.heartbeat(generation) if generation == upgrade.new else None
+    if slot is not None and slot.value.state == "closed" and slot.value.request_id is not None:
+        return _stopped(generation, stays=True)
     key = client.view.claim(generation).claim_key
     if key.startswith((own, offline_lock.lock_key(own))):
         return None
     if upgrade.new is not None and client.view.board.takeover_order(upgrade.new) is None:
         client.drivers.dismiss(upgrade.new)
     return {"generation": generation, "how": f"started by {key}", "another": True}
+
+
+def _stopped(generation: Generation, *, stays: bool) -> Mapping[str, Any]:
+    how = "it was stopped by another request, and stays stopped"
+    return {"generation": generation, "how": how, "stopped": True, "stays": stays}
 
 
 def committed_after_all(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
@@ -232,6 +241,8 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
     current = client.view.board.current()
     if current is not None and current.value.generation == old:
         winner, new = race.winner(upgrade)
+        if winner == old and race.was_stopped_by_another(upgrade, old):
+            return _stopped(old, stays=False)
         if winner == old:
             client.drivers.wait_running(old, timeout_s=upgrade.settings.takeover_timeout_s)
             return {"generation": old, "how": "it was never stopped", "untouched": True}

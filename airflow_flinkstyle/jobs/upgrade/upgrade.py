@@ -23,6 +23,7 @@ from airflow_flinkstyle.jobs.errors import (
     UPGRADE_ROLLED_BACK,
     UPGRADE_UNHEALTHY,
     AttemptSupersededError,
+    JobNotRunningError,
     JobRunningError,
     NotTestedError,
 )
@@ -228,6 +229,12 @@ class Upgrade(UpgradeContext):
                 state_after=f"Generation {back['generation']} ({back['how']}) has taken the job over since "
                 "and was left as it is.",
                 remedy="Look at what runs there; upgrade again if the new version is to run.",
+            )
+        if back.get("stopped"):
+            return JobNotRunningError(
+                problem,
+                state_after=f"Generation {back['generation']} was left as it is: {back['how']}.",
+                remedy="Start it if it is to run; then upgrade it if the new version is to run.",
             )
         if back.get("stays"):
             return UPGRADE_UNHEALTHY.with_text(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.errors import (
     DONE_BEFORE,
     MIGRATION_BUSY,
@@ -21,7 +22,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.request_slot import DRAINED, CutMode
 from airflow_flinkstyle.jobs.start.origins import FromCheckpoint
-from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import KafkaOverride
@@ -32,6 +33,9 @@ from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, 
 from tests.unit.jobs.hosts import Host, start
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.migration.producers import Position
     from tests.unit.jobs.conftest import Mood, World
 
@@ -109,6 +113,26 @@ def test_refused_translation_resumes_the_job_on_the_old_cluster(world: World):
     world.judge()
     assert runs_on(world) == 3
     assert world.client().view.run(3).claim.follows == 1
+
+
+def test_job_that_a_person_stops_in_the_window_stays_stopped_and_its_producers_are_released(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    client, stop = world.start(), steps.stop
+
+    def behind_a_person(context: CutoverContext) -> Mapping[str, object]:
+        client.requests.stop("a person", savepoint=True, timeout_s=10)
+        return stop(context)
+
+    monkeypatch.setattr(steps, "stop", behind_a_person)
+    with refuses(ROLLED_BACK) as back:
+        a_cutover(world).run()
+    assert "has closed" in back.value.state_after
+    assert position(world) == "release_old"
+    assert isinstance(world.client().view.settled_status(), Closed)
+    assert a_cutover(world).settle().where == "old"
+    assert isinstance(world.client().view.settled_status(), Closed)
+    world.until(lambda: not world.alive())
 
 
 @pytest.mark.parametrize("how", ["fails_at_import", "fails_guard"])

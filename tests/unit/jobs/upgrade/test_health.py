@@ -12,7 +12,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import UPGRADE_ROLLED_BACK, UPGRADE_UNHEALTHY, JobNotRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
-from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.jobs.upgrade.health import Bounds, how_ended
 from airflow_flinkstyle.jobs.upgrade.on_demand import as_markdown, roll_back_to, rollback_targets
 from airflow_flinkstyle.jobs.upgrade.repartition import with_changes
@@ -132,6 +132,22 @@ def test_batch_that_hangs_is_unhealthy_and_what_was_chosen_then_counts(world: Wo
         an_upgrade(world, meanwhile=hangs, if_committed="fork", settings=SHORT).run()
     assert "(fork)" in failed.value.state_after
     assert runs(world) == "v1.py"
+
+
+def test_new_version_that_a_person_stops_while_it_is_observed_stays_stopped(world: World):
+    """What was chosen for an unhealthy one would write its batches once more."""
+    world.start()
+
+    def stopped() -> None:
+        world.client().requests.stop("a person", savepoint=True, timeout_s=10)
+
+    with pytest.raises(JobNotRunningError, match="was expected to be healthy") as error:
+        an_upgrade(world, meanwhile=stopped, if_committed="fork").run()
+    assert "Generation 2 was left as it is: it was stopped" in error.value.state_after
+    status = world.client().view.settled_status()
+    assert isinstance(status, Closed)
+    assert status.run.generation == 2
+    world.judge()
 
 
 def test_version_that_falls_behind_goes_back_from_where_it_is(world: World, mood: type[Mood]):

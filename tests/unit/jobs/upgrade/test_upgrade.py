@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import (
     UPGRADE_CHOICE,
     UPGRADE_ROLLED_BACK,
     UPGRADE_UNHEALTHY,
     DiesWithStarterError,
+    JobNotRunningError,
     JobRunningError,
 )
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
@@ -27,8 +29,10 @@ from tests.unit.jobs.cutovers import DyingStore, Killed, an_upgrade
 from tests.unit.jobs.drivers import written_by
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.jobs.upgrade.upgrade import Upgrade
@@ -139,6 +143,26 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(
     world.until(lambda: world.alive() == [status.run.generation])
     with refuses(UPGRADE_ROLLED_BACK):
         an_upgrade(world).run()  # a retry goes back to nothing, it only says so
+
+
+def test_job_that_a_person_stops_before_the_upgrade_does_stays_stopped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    client, stop = world.start(), steps.stop
+
+    def behind_a_person(context: CutoverContext) -> Mapping[str, Any]:
+        client.requests.stop("a person", savepoint=True, timeout_s=10)
+        return stop(context)
+
+    monkeypatch.setattr(steps, "stop", behind_a_person)
+    for _ in range(2):  # and a retry says so
+        with pytest.raises(JobNotRunningError) as stopped:
+            an_upgrade(world).run()
+        assert "Generation 1 was left as it is: it was stopped" in stopped.value.state_after
+        status = world.client().view.settled_status()
+        assert isinstance(status, Closed)
+        assert status.run.generation == 1
+    world.until(lambda: not world.alive())
 
 
 def test_old_version_may_take_longer_to_come_back_than_the_new_one_to_commit(world: World, mood: type[Mood]):
