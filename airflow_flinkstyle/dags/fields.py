@@ -214,7 +214,7 @@ def version_fields(section: str | None = None) -> dict[str, Param]:
             None,
             type=["null", "array"],
             title="Arguments",
-            description="All arguments of the script, one per line; empty for the same.",
+            description="All arguments of the script, one per line; empty for the same, - for none.",
         ),
         "conf": Param(
             None,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
-from airflow_flinkstyle.jobs.answers.values import is_true
+from airflow_flinkstyle.jobs.answers.values import is_true, text_or_none
 from airflow_flinkstyle.jobs.comparison import compare_asked
 from airflow_flinkstyle.jobs.upgrade.health import Bounds
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Rewind
 
 
+_NO_ARGUMENTS: Final = "-"
+
+
 def arguments(args: Sequence[Any] | str | None) -> tuple[str, ...]:
     """Return a script's arguments, given as a list or as one line as a shell would split it."""
+    if isinstance(args, str) and text_or_none(args) is None:
+        return ()
     try:
         return tuple(shlex.split(args) if isinstance(args, str) else map(str, args or ()))
     except ValueError as error:
@@ -173,7 +178,12 @@ def next_version(
     conf: Mapping[str, Any] | None,
     leave_checkpoints: Sequence[str] | str | None = None,
 ) -> JobSpec:
-    """Return the job with the given changes; a setting whose new value is None is removed."""
+    """Return the job with the given changes; a setting whose new value is None is removed.
+
+    No arguments are the same as before, since templates and forms render none in many ways; ``-`` takes all
+    away.
+    """
+    given = arguments(args)
     merged = {
         **spec.conf,
         **{name: plain(value) for name, value in (conf or {}).items() if value is not None},
@@ -181,8 +191,8 @@ def next_version(
     removed = {name for name, value in (conf or {}).items() if value is None}
     return replace(
         spec,
-        script=script or spec.script,
-        args=spec.args if args is None else arguments(args),
+        script=text_or_none(script) or spec.script,
+        args=() if given == (_NO_ARGUMENTS,) else given or spec.args,
         conf={name: value for name, value in merged.items() if name not in removed},
         leave_checkpoints=arguments(leave_checkpoints),
     )

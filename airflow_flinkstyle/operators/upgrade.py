@@ -25,7 +25,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     for another version.
 
     :param script: The new script. (templated)
-    :param args: Its arguments. (templated)
+    :param args: Its arguments; empty for the same, ``-`` alone for none. (templated)
     :param conf: Spark settings to change; null removes one. (templated)
     :param shuffle_partitions: Spread the state over so many partitions from the new version on; empty for as
         many as it has. Needs state in RocksDB and PySpark 4.2. (templated)

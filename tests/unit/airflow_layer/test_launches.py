@@ -15,8 +15,16 @@ pytestmark = pytest.mark.airflow
 SPEC = JobSpec(name="job", script="v1.py", args=("a",), conf={"x": "1", "y": "2"}, checkpoint_root="/cp")
 
 
-def test_new_version_keeps_what_is_not_given():
-    assert next_version(SPEC, script=None, args=None, conf=None) == SPEC
+@pytest.mark.parametrize("answer", [None, "", " ", "None", [], ()])
+def test_new_version_keeps_what_is_not_given_in_whatever_way_that_is_rendered(answer: list[str] | str | None):
+    script = answer if isinstance(answer, str) else None
+    assert next_version(SPEC, script=script, args=answer, conf=None) == SPEC
+    assert arguments(answer) == ()
+
+
+@pytest.mark.parametrize(("answer", "args"), [("-", ()), (["-"], ()), (["-", "x"], ("-", "x"))])
+def test_new_version_may_have_no_arguments(answer: list[str] | str, args: tuple[str, ...]):
+    assert next_version(SPEC, script=None, args=answer, conf=None).args == args
 
 
 def test_new_version_changes_script_arguments_and_settings():
