@@ -283,9 +283,9 @@ class StreamingJobHook(BaseHook):
 
         return end_as_json(look_for_end(self.client(job).starts, generation))
 
-    def ask_to_stop(self, job: str, request_key: str) -> None:
+    def ask_to_stop(self, job: str, request_key: str, *, started_by: str | None = None) -> None:
         """Ask for a stop at a batch boundary, also of a run that still starts, without waiting for it."""
-        self.client(job).requests.ask_to_stop(request_key)
+        self.client(job).requests.ask_to_stop(request_key, started_by=started_by)
 
     # --- savepoints ---------------------------------------------------------------------------
 

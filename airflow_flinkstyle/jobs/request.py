@@ -198,16 +198,25 @@ class JobRequests:
         command: Asked = "stop_with_savepoint" if savepoint else "stop"
         return self.request(request_key, command, mode=mode, confirm=confirm)
 
-    def ask_to_stop(self, request_key: str) -> None:
+    def ask_to_stop(self, request_key: str, *, started_by: str | None = None) -> None:
         """Ask a run, also one that is starting, to stop without a savepoint; do not wait for it.
 
         The request to a driver that has not begun waits in its slot.
+
+        Args:
+            request_key: Who asks.
+            started_by: Claim key of a start: the run of another one is left alone.
 
         Raises:
             JobNotRunningError: If no driver runs or is coming up.
             RequestBusyError: If another request has not ended yet.
         """
         status = self.view.status()
+        if started_by is not None and not isinstance(status, NeverStarted):
+            own = self.view.own_claim(started_by)
+            if own != status.run.generation:
+                log.info("%s has not started generation %d, which runs on", started_by, status.run.generation)
+                return
         if not isinstance(status, Starting):
             self.request_stop(request_key, savepoint=False)
             return

@@ -110,16 +110,14 @@ class StartStreamingJobOperator(StreamingJobOperator):
         self.running_timeout_s = running_timeout_s
         self.ends_by_itself = ends_by_itself
         self.stop_on_kill = stop_on_kill
-        self._stop_key = ""
+        self._key = ""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, wait until the driver runs, and return the run's generation and checkpoint location."""
-        from airflow_flinkstyle.jobs.request_slot import key_of_kill
         from airflow_flinkstyle.jobs.start.tables import await_restored
         from airflow_flinkstyle.jobs.status import describe_status
 
-        key = self.request_key(context)
-        self._stop_key = key_of_kill(key)
+        self._key = key = self.request_key(context)
         with airflow_errors():
             hook = self.hook
             origin = self._origin()
@@ -167,5 +165,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
 
     def on_kill(self) -> None:
         """Let the job run on, unless ``stop_on_kill`` is set."""
-        if self.stop_on_kill and self._stop_key:
-            self.hook.ask_to_stop(self.job, self._stop_key)
+        from airflow_flinkstyle.jobs.request_slot import key_of_kill
+
+        if self.stop_on_kill and self._key:
+            self.hook.ask_to_stop(self.job, key_of_kill(self._key), started_by=self._key)

@@ -541,11 +541,18 @@ def test_job_that_still_starts_is_stopped_and_the_same_start_begins_anew(world: 
     client = world.client()
     handle = client.starts.start(world.spec(), world.target(), claim_key="start")
     assert isinstance(client.view.status(), Starting)
-    client.requests.ask_to_stop(key_of_kill("start"))
+    client.requests.ask_to_stop(key_of_kill("start"), started_by="start")
     world.until(lambda: isinstance(client.view.status(), Closed))
     again = client.starts.start(world.spec(), world.target(), claim_key="start")
     assert again.generation == handle.generation + 1
     assert isinstance(client.drivers.wait_running(again.generation, timeout_s=10), Running)
+
+
+def test_start_that_is_killed_before_it_has_claimed_anything_stops_no_run_of_another_one(world: World):
+    client = world.start()
+    client.requests.ask_to_stop(key_of_kill("a second start"), started_by="a second start")
+    assert world.board.request(1) is None
+    assert isinstance(client.view.status(), Running)
 
 
 def test_stop_of_a_job_that_comes_up_while_it_is_looked_at_stops_it(world: World, mood: type[Mood]):
