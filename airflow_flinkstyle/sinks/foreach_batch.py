@@ -354,7 +354,8 @@ def require_no_speculation(session: SparkSession) -> None:
     Raises:
         FlinkstyleError: ``SINK_CONFIG`` if it does.
     """
-    if session.sparkContext.getConf().get("spark.speculation", "false") == "true":
+    asked = session.sparkContext.getConf().get("spark.speculation") or ""
+    if asked.strip().lower() == "true":  # Spark takes any case
         raise SINK_CONFIG.with_text(
             "spark.speculation was expected to be off, found that it is on: two attempts of a shard "
             "would fence each other for ever.",

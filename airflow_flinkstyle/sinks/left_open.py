@@ -92,7 +92,7 @@ def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> R
         since: Where to begin, by partition; those left out are new.
 
     Raises:
-        FlinkstyleError: ``OUTPUT_UNKNOWN`` if that is not known.
+        FlinkstyleError: ``OUTPUT_UNKNOWN`` if that is not known, or the brokers do not tell where it ends.
         TransactionLeftOpenError: If a transaction of another producer does not end.
     """
     topic, found = settings.only_topic, ReadableRecords()
@@ -100,7 +100,7 @@ def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> R
         raise OUTPUT_UNKNOWN.error(
             lineage=settings.lineage, why="it is not known where the output ended before the batch"
         )
-    now, wait = output_ends(settings) or {}, CLOCK.wait(_TIMEOUT_S, every_s=0.05)
+    now, wait = _ends_now(settings), CLOCK.wait(_TIMEOUT_S, every_s=0.05)
     if not now:
         return found
     while True:
@@ -121,3 +121,20 @@ def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> R
     scan(settings.cluster, ranges, add, "read_committed")
     log.warning("%d records of lineage %s may be left out: readers get them", len(found), settings.lineage)
     return found
+
+
+def _ends_now(settings: SinkSettings) -> dict[int, int]:
+    """Return where every partition of the output ends; nothing if it does not exist.
+
+    Of a partition that has no leader for a moment nothing is known: to take it for empty would write its
+    records again.
+    """
+    wait = CLOCK.wait(_TIMEOUT_S, every_s=0.2)
+    while True:
+        ends = output_ends(settings)
+        if ends is not None and -1 not in ends.values():
+            return ends
+        if not wait.again():
+            error = OUTPUT_UNKNOWN.error(lineage=settings.lineage, why="brokers do not tell where it ends")
+            error.retryable = True
+            raise error

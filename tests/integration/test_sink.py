@@ -266,7 +266,7 @@ def test_half_written_batch_with_other_columns_is_refused_by_that_name(lab: Lab)
 
 def test_speculation_is_refused(lab: Lab):
     conf = lab.spark.sparkContext._conf
-    conf.set("spark.speculation", "true")
+    conf.set("spark.speculation", "True")
     try:
         with refused(SINK_CONFIG, "spark.speculation"):
             lab.run(lab.sink().foreach_batch, batches=1)

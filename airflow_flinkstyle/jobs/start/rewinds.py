@@ -160,11 +160,15 @@ class _RecordedRun:
         return self.heartbeat.queries.get(query)
 
     def newest(self, query: str) -> int:
-        """Return the newest number that this generation recorded, also of a planned batch; -1 for none."""
+        """Return the newest number that this generation recorded, also of a planned batch; -1 for none.
+
+        A run that has failed may have planned the next batch, and a function may have been called with it.
+        """
         status, order = self.status_of(query), self.order
         begun = order.unused_from.get(query) if order is not None and order.rewind == "fork" else None
         done = -1 if status is None or status.batch_id is None else status.batch_id
-        planned = status is not None and status.sinks is not None and status.sinks.under_way
+        half = status is not None and _is_half_written(status)
+        planned = half or (status is not None and self.heartbeat.state == "failed")
         return max(-1 if begun is None else begun, done + planned)
 
     @property

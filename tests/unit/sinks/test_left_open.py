@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.errors import ProducerFencedError, TransactionLeftOpenError
+from airflow_flinkstyle.sinks import left_open
+from airflow_flinkstyle.sinks.errors import OUTPUT_UNKNOWN, ProducerFencedError, TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.readable_records import ReadableRecords
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.task import final_answer
+from testbed.refusals import refuses
 
 HEADERS = [("id", b"1"), ("none", None)]
 FULL = ("out", b"value", b"key", -1, None, None, 0, HEADERS)
@@ -48,13 +50,13 @@ def test_task_hands_what_brokers_left_open_to_the_driver_and_is_tried_again_for_
     def fails_with(error: Exception) -> list[object]:
         raise error
 
-    left_open = TransactionLeftOpenError.of("control", [2, 1])
-    assert final_answer(lambda: fails_with(left_open)) is left_open
+    unended = TransactionLeftOpenError.of("control", [2, 1])
+    assert final_answer(lambda: fails_with(unended)) is unended
     fenced = ProducerFencedError("fenced", state_after="", remedy="")
     with pytest.raises(ProducerFencedError):
         final_answer(lambda: fails_with(fenced))
-    assert left_open.retryable, "the driver's own failure: the job is started again"
-    assert "shards 1, 2" in str(left_open)
+    assert unended.retryable, "the driver's own failure: the job is started again"
+    assert "shards 1, 2" in str(unended)
 
 
 def test_completion_keeps_where_the_output_ended_and_what_is_unsure():
@@ -69,3 +71,18 @@ def test_topic_is_known_if_no_row_names_its_own(topic: str | None, *, vary: bool
     cluster = KafkaCluster(name="out", config={"bootstrap.servers": "nowhere:1"})
     names = {"lineage": "line", "control_topic": "control", "run": "run"}
     assert SinkSettings(cluster=cluster, topic=topic, shards=1, topics_vary=vary, **names).only_topic == known
+
+
+def test_output_whose_ends_brokers_do_not_tell_for_a_moment_is_not_taken_for_empty(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """What readers have would be written to it again."""
+    answers: list[dict[int, int] | None] = [None, {0: 7, 1: -1}, {0: 7, 1: 9}]
+    monkeypatch.setattr(left_open, "output_ends", lambda _: answers.pop(0) if answers else None)
+    cluster = KafkaCluster(name="out", config={"bootstrap.servers": "out:9092"})
+    settings = SinkSettings(lineage="orders", cluster=cluster, topic="out", shards=1)
+    assert left_open._ends_now(settings) == {0: 7, 1: 9}
+    monkeypatch.setattr(left_open, "_TIMEOUT_S", 0.3)
+    with refuses(OUTPUT_UNKNOWN, match="do not tell where it ends") as refused:
+        left_open._ends_now(settings)
+    assert refused.value.retryable
