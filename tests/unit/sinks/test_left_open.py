@@ -80,7 +80,8 @@ def test_output_whose_ends_brokers_do_not_tell_for_a_moment_is_not_taken_for_emp
     answers: list[dict[int, int] | None] = [None, {0: 7, 1: -1}, {0: 7, 1: 9}]
     monkeypatch.setattr(left_open, "output_ends", lambda _: answers.pop(0) if answers else None)
     cluster = KafkaCluster(name="out", config={"bootstrap.servers": "out:9092"})
-    settings = SinkSettings(lineage="orders", cluster=cluster, topic="out", shards=1)
+    names = {"lineage": "orders", "control_topic": "control", "run": "r"}
+    settings = SinkSettings(cluster=cluster, topic="out", shards=1, **names)
     assert left_open._ends_now(settings) == {0: 7, 1: 9}
     monkeypatch.setattr(left_open, "_TIMEOUT_S", 0.3)
     with refuses(OUTPUT_UNKNOWN, match="do not tell where it ends") as refused:
