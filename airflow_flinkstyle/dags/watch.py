@@ -36,7 +36,7 @@ def watch_dag(
     schedule: timedelta | None = None,
     **arguments: Any,
 ) -> DAG:
-    """Return a DAG that looks after all jobs: one task for each savepoint root, in the triggerer.
+    """Return a DAG that looks after all jobs, by one task in the triggerer; the first one of ``watch_dags``.
 
     Args:
         jobs: Definitions, as ``read_jobs(folder).values()``; None: those that ``[flinkstyle] jobs`` names.
@@ -49,20 +49,41 @@ def watch_dag(
         return dag_of_jobs(
             jobs, each(_watch_job), dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=arguments
         )
+    return watch_dags(jobs, dag_id=dag_id, **arguments)[0]
+
+
+def watch_dags(
+    jobs: Iterable[SparkStreamingJob] | None = None, *, dag_id: str = "watch_jobs", **arguments: Any
+) -> list[DAG]:
+    """Return a DAG for each savepoint root, all of which Airflow finds in the file that calls this.
+
+    A fault ends its DAG's run, and the next one watches on: with two roots in one DAG the first would not be
+    watched until the other root's task has ended, too.
+
+    Args:
+        jobs: As in ``watch_dag``.
+        dag_id: The DAG's name; with several roots followed by the connection's.
+        arguments: Further arguments of each ``DAG``.
+    """
     known = list(jobs if jobs is not None else defined_jobs().jobs.values())
+    roots = sorted({job.flinkstyle_conn_id for job in known})
     # Without a job a run would end at once, and the next one begin: an endless loop.
     interval = "@continuous" if known else timedelta(hours=1)
-    with DAG(dag_id, schedule=interval, **{**settings_of(__doc__), **with_retries(arguments)}) as dag:
-        for conn_id in sorted({job.flinkstyle_conn_id for job in known}):
-            watch = WatchJobsOperator(
-                task_id=f"watch_{conn_id}",
-                jobs={job.job: job.fresh for job in known if job.flinkstyle_conn_id == conn_id},
-                flinkstyle_conn_id=conn_id,
-            )
-            not_well.override(task_id=f"not_well_{conn_id}").expand(found=watch.output)
-        if jobs is None:
-            every_definition_is_used()
-    return dag
+    settings = {**settings_of(__doc__), **with_retries(arguments)}
+    dags = []
+    for conn_id in roots or [None]:
+        name = dag_id if len(roots) < 2 else f"{dag_id}_{conn_id}"
+        with DAG(name, schedule=interval, **settings) as dag:
+            if conn_id is not None:
+                of_root = {job.job: job.fresh for job in known if job.flinkstyle_conn_id == conn_id}
+                watch = WatchJobsOperator(
+                    task_id=f"watch_{conn_id}", jobs=of_root, flinkstyle_conn_id=conn_id
+                )
+                not_well.override(task_id=f"not_well_{conn_id}").expand(found=watch.output)
+            if jobs is None and not dags:
+                every_definition_is_used()
+        dags.append(dag)
+    return dags
 
 
 def _watch_job(job: SparkStreamingJob) -> None:
@@ -71,7 +92,7 @@ def _watch_job(job: SparkStreamingJob) -> None:
     )
 
 
-@task(map_index_template="{{ found['job'] }}")
+@task(map_index_template="{{ found['job'] }}", retries=0)  # nobody watches until it has ended
 def not_well(found: dict[str, Any]) -> None:
     """Fail with the error of a job."""
     from airflow_flinkstyle.hooks.failures import raise_failure

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from airflow_flinkstyle.dags import watch_dag
+from airflow_flinkstyle.dags.watch import watch_dags
 from airflow_flinkstyle.hooks import watching
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.errors import ConnectionMissingError
@@ -365,24 +366,28 @@ def test_store_of_an_old_checkpoint_that_is_away_keeps_no_other_job_down(
     assert watch(operator(root), a_context("watch"), lambda: root.runs("clicks")) is None
 
 
-def test_dag_has_a_task_for_each_root_that_is_defined(tmp_path: Path):
+def test_each_root_that_is_defined_has_a_dag_of_its_own(tmp_path: Path):
+    """A fault ends a run, and the next one begins only once all its tasks have ended."""
     jobs = [
         SparkStreamingJob(job="orders", script="a.py", fresh="36h"),
         SparkStreamingJob(job="clicks", script="b.py", flinkstyle_conn_id="other"),
     ]
-    dag = watch_dag(jobs, dag_id="mine", default_args={"retries": 3})
+    dags = watch_dags(jobs, dag_id="mine", default_args={"retries": 3})
     found = {
-        task.task_id: (task.jobs, task.flinkstyle_conn_id) for task in dag.tasks if hasattr(task, "jobs")
+        dag.dag_id: [(task.jobs, task.flinkstyle_conn_id) for task in dag.tasks if hasattr(task, "jobs")]
+        for dag in dags
     }
     assert found == {
-        "watch_flinkstyle_default": ({"orders": "36h"}, "flinkstyle_default"),
-        "watch_other": ({"clicks": None}, "other"),
+        "mine_flinkstyle_default": [({"orders": "36h"}, "flinkstyle_default")],
+        "mine_other": [({"clicks": None}, "other")],
     }
-    assert {task.task_id for task in dag.tasks} - set(found) == {
-        "not_well_flinkstyle_default",
-        "not_well_other",
-    }
-    assert (dag.dag_id, dag.schedule, dag.max_active_runs) == ("mine", "@continuous", 1)
+    assert [sorted(task.task_id for task in dag.tasks) for dag in dags] == [
+        ["not_well_flinkstyle_default", "watch_flinkstyle_default"],
+        ["not_well_other", "watch_other"],
+    ]
+    assert {(dag.schedule, dag.max_active_runs) for dag in dags} == {("@continuous", 1)}
+    assert dags[0].get_task("not_well_flinkstyle_default").retries == 0
+    assert watch_dag(jobs[:1], dag_id="mine").dag_id == "mine"
     one_by_one = watch_dag(jobs, dag_id="mine", schedule=timedelta(minutes=5), default_args={"retries": 3})
     assert {task.task_id: (task.job, task.fresh) for task in one_by_one.tasks} == {
         "orders": ("orders", "36h"),
