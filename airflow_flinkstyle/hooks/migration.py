@@ -17,6 +17,8 @@ from airflow_flinkstyle.kafka.login import moved_options
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.cutover.context import Settled
     from airflow_flinkstyle.jobs.migration.approved import Migration
@@ -78,13 +80,16 @@ def cutover(
     return moved
 
 
-def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) -> list[tuple[str, Settled]]:
+def settle_abandoned(
+    hook: StreamingJobHook, job: str, *, afresh: bool = False, found: Callable[[], object] = tuple
+) -> list[tuple[str, Settled]]:
     """Finish or undo each abandoned migration and upgrade of a job; leave those at work.
 
     Args:
         hook: What opens connections.
         job: The job.
         afresh: Also those that may be at work, without waiting to see.
+        found: Called for each that has not ended, before it takes minutes.
 
     Returns:
         What was settled, as text, and its outcome.
@@ -96,6 +101,7 @@ def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) 
         return cutover(hook, moving, migration_id, starts_driver=False)
 
     for work in find_unsettled(client.view.board):
+        found()
         if not afresh and not is_abandoned(client.view, work):
             hook.log.info("Another process works on %s of job %s", work, job)
             continue

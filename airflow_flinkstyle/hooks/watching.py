@@ -42,7 +42,7 @@ from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.meter import Meter, MeteredStore
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.hooks.job import StreamingJobHook
@@ -309,15 +309,21 @@ MOST_AT_ONCE: Final = 8
 """How many jobs a task keeps up at a time: each may start a process that submits a driver."""
 PATIENCE_S: Final = 300.0
 """How long others wait for a job that hangs; then they continue, and the next round inspects it again."""
+SETTLES_S: Final = 600.0
+"""How long they wait beside that for a job whose abandoned cutover is settled: its lease, a takeover and a
+first batch take longer than ``PATIENCE_S``, and what this task leaves behind ends with its process."""
 
 
-def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[JobStatus, Summary | None]:
+def keep_up(
+    hook: StreamingJobHook, job: str, max_age_s: float | None, *, settling: Callable[[], object] = tuple
+) -> tuple[JobStatus, Summary | None]:
     """Start a job's driver again if it died, and check the age of its newest savepoint.
 
     Args:
         hook: What opens connections.
         job: Which.
         max_age_s: How old the newest savepoint may be; None for any age.
+        settling: Called if a cutover of the job may have to be settled.
 
     Returns:
         What the job does, and its newest savepoint; None, too, for a job that is meant to be down.
@@ -333,7 +339,7 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
     from airflow_flinkstyle.wording import moment
 
     client = hook.client(job)
-    settle_abandoned(hook, job)
+    settle_abandoned(hook, job, found=settling)
     before = client.view.status()
     if (failed := failed_before(client.view, before)) is not None:
         raise client.drivers.driver_failed(failed)
@@ -377,8 +383,13 @@ def keep_all_up(
     for sighting in seen.values():
         OF_THIS_PROCESS.merge(sighting)
     threads = StoreThreads("flinkstyle watch", MOST_AT_ONCE)
-    begun = {job: threads.submit(partial(keep_up, hook, job, max_age_s)) for job, max_age_s in ages.items()}
+    settling: set[str] = set()
+    begun = {
+        job: threads.submit(partial(keep_up, hook, job, max_age_s, settling=partial(settling.add, job)))
+        for job, max_age_s in ages.items()
+    }
     wait(begun.values(), timeout=PATIENCE_S)
+    wait([begun[job] for job in settling], timeout=SETTLES_S)
     errors: dict[str, FlinkstyleError] = {}
     for job, future in begun.items():
         if not future.done():

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_flinkstyle.dags import watch_dag
 from airflow_flinkstyle.dags.watch import watch_dags
-from airflow_flinkstyle.hooks import watching
+from airflow_flinkstyle.hooks import migration, watching
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.job import StreamingJobHook
@@ -244,6 +244,24 @@ def test_job_that_hangs_keeps_no_other_one_down(root: Root, monkeypatch: pytest.
     for job in ("clicks", "views"):
         root.kill_job(job)
     assert watch(operator(root), a_context("watch"), lambda: root.runs("views")) is None
+
+
+def test_cutover_that_takes_longer_to_settle_than_others_wait_is_settled_to_its_end(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+):
+    """What the task leaves behind ends with its process: the next round would begin anew, for ever."""
+    settled: list[str] = []
+
+    def settles(_: StreamingJobHook, job: str, *, found: Callable[[], object]) -> None:
+        if job == "clicks":
+            found()
+            time.sleep(0.6)
+            settled.append(job)
+
+    monkeypatch.setattr(migration, "settle_abandoned", settles)
+    monkeypatch.setattr(watching, "PATIENCE_S", 0.1)
+    assert watching.keep_all_up(StreamingJobHook(), {"clicks": None, "views": None}, {}) == {}
+    assert settled == ["clicks"]
 
 
 def test_lost_host_is_not_waited_for_again_by_the_task(world: World, monkeypatch: pytest.MonkeyPatch):
