@@ -36,6 +36,7 @@ from airflow_flinkstyle.jobs.stopped.last_run import failed_before
 from airflow_flinkstyle.jobs.unsettled import find_unsettled
 from airflow_flinkstyle.protocol.board import JobBoard, is_job_name
 from airflow_flinkstyle.protocol.pulse import pulses
+from airflow_flinkstyle.savepoint.files.verified import damage_of
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -263,9 +264,18 @@ class WatchedRoot:
         if max_age_s is None:
             return None
         newest = newest_summary(client.view.repository)
-        if newest is not None and newest.is_at_most(max_age_s):
-            return None
-        return f"savepoint {newest.savepoint_id if newest is not None else None} is too old"
+        why = _why_stale(client.view.repository, newest, max_age_s)
+        return f"savepoints: {why}" if why is not None else None
+
+
+def _why_stale(repository: SavepointRepository, newest: Summary | None, max_age_s: float) -> str | None:
+    """Return why the newest savepoint is none to go back to; None if it is."""
+    if newest is None:
+        return "none at all"
+    if not newest.is_at_most(max_age_s):
+        return f"the newest one, {newest.savepoint_id}, is older"
+    damage = damage_of(repository, newest.savepoint_id)
+    return None if damage is None else f"the newest one, {newest.savepoint_id}, is damaged: {damage.found}"
 
 
 def _counted(client: JobClient, store: Any) -> JobClient:  # noqa: ANN401 - as above
@@ -356,9 +366,9 @@ def keep_up(
             job=job, generation=before.run.generation, times=before.run.retry, since=since
         )
     newest = hook.newest_savepoint(job)
-    if max_age_s is not None and (newest is None or not newest.is_at_most(max_age_s)):
-        found = f"the newest one, {newest.savepoint_id}, is older" if newest else "none at all"
-        raise SAVEPOINT_STALE.error(job=job, max_age_s=max_age_s, found=found)
+    why = _why_stale(client.view.repository, newest, max_age_s) if max_age_s is not None else None
+    if why is not None:
+        raise SAVEPOINT_STALE.error(job=job, max_age_s=max_age_s, found=why)
     log.info("Job %s: %s", job, describe_status(status))
     return status, newest
 

@@ -13,6 +13,7 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     WatchStreamingJobOperator,
 )
+from airflow_flinkstyle.savepoint.files.verified import record_damaged
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def test_savepoint_that_is_too_old_or_missing_fails_the_task_and_the_job_runs_on
     assert watch(world, fresh="36h")["savepoint_id"] == taken
     with pytest.raises(AirflowFailException, match=f"SAVEPOINT_STALE.*the newest one, {taken}, is older"):
         watch(world, fresh=1e-9)
+    record_damaged(world.repository, taken, "full", "a file was altered")
+    with pytest.raises(
+        AirflowFailException, match=f"SAVEPOINT_STALE.*{taken}, is damaged: a file was altered"
+    ):
+        watch(world, fresh="36h")
     with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*fresh.*found 'soon'"):
         watch(world, fresh="soon")
     assert watch(world)["generation"] == 1
