@@ -70,8 +70,8 @@ def watch_dags(
     # Without a job a run would end at once, and the next one begin: an endless loop.
     interval = "@continuous" if known else timedelta(hours=1)
     settings = {**settings_of(__doc__), **with_retries(arguments)}
-    dags = []
-    for conn_id in roots or [None]:
+    dags: list[DAG] = []
+    for conn_id in (*roots,) or (None,):
         name = dag_id if len(roots) < 2 else f"{dag_id}_{conn_id}"
         with DAG(name, schedule=interval, **settings) as dag:
             if conn_id is not None:
