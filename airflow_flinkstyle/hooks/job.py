@@ -321,12 +321,10 @@ class StreamingJobHook(BaseHook):
 
     def fresh_savepoint(self, job: str, max_age_s: float) -> Summary | None:
         """Return the newest savepoint if it is at most ``max_age_s`` old, and not known to be damaged."""
-        from airflow_flinkstyle.savepoint.files.verified import damage_of
+        from airflow_flinkstyle.savepoint.files.verified import why_stale
 
         newest = self.newest_savepoint(job)
-        if newest is None or not newest.is_at_most(max_age_s):
-            return None
-        return newest if damage_of(self.repository(job), newest.savepoint_id) is None else None
+        return newest if why_stale(self.repository(job), newest, max_age_s) is None else None
 
     def savepoint_url(self, job: str, savepoint_id: str) -> str | NoUrl:
         """Return the address of a savepoint's manifest for the extra link, or why there is none."""

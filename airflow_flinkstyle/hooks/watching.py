@@ -36,7 +36,7 @@ from airflow_flinkstyle.jobs.stopped.last_run import failed_before
 from airflow_flinkstyle.jobs.unsettled import find_unsettled
 from airflow_flinkstyle.protocol.board import JobBoard, is_job_name
 from airflow_flinkstyle.protocol.pulse import pulses
-from airflow_flinkstyle.savepoint.files.verified import damage_of
+from airflow_flinkstyle.savepoint.files.verified import why_stale
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -264,18 +264,8 @@ class WatchedRoot:
         if max_age_s is None:
             return None
         newest = newest_summary(client.view.repository)
-        why = _why_stale(client.view.repository, newest, max_age_s)
+        why = why_stale(client.view.repository, newest, max_age_s)
         return f"savepoints: {why}" if why is not None else None
-
-
-def _why_stale(repository: SavepointRepository, newest: Summary | None, max_age_s: float) -> str | None:
-    """Return why the newest savepoint is none to go back to; None if it is."""
-    if newest is None:
-        return "none at all"
-    if not newest.is_at_most(max_age_s):
-        return f"the newest one, {newest.savepoint_id}, is older"
-    damage = damage_of(repository, newest.savepoint_id)
-    return None if damage is None else f"the newest one, {newest.savepoint_id}, is damaged: {damage.found}"
 
 
 def _counted(client: JobClient, store: Any) -> JobClient:  # noqa: ANN401 - as above
@@ -366,7 +356,7 @@ def keep_up(
             job=job, generation=before.run.generation, times=before.run.retry, since=since
         )
     newest = hook.newest_savepoint(job)
-    why = _why_stale(client.view.repository, newest, max_age_s) if max_age_s is not None else None
+    why = why_stale(client.view.repository, newest, max_age_s) if max_age_s is not None else None
     if why is not None:
         raise SAVEPOINT_STALE.error(job=job, max_age_s=max_age_s, found=why)
     log.info("Job %s: %s", job, describe_status(status))
@@ -399,7 +389,7 @@ def keep_all_up(
         for job, max_age_s in ages.items()
     }
     wait(begun.values(), timeout=PATIENCE_S)
-    wait([begun[job] for job in settling], timeout=SETTLES_S)
+    wait([begun[job] for job in tuple(settling)], timeout=SETTLES_S)  # the threads still add to it
     errors: dict[str, FlinkstyleError] = {}
     for job, future in begun.items():
         if not future.done():

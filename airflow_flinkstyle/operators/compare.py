@@ -113,9 +113,7 @@ class CompareVersionsOperator(StreamingJobOperator):
             spec, target = recorded_launch(client.view)
             savepoint_id = savepoint_to_compare(client, text_or_none(self.savepoint_id))
             self.show_savepoint(context, savepoint_id)
-            new = next_version(
-                spec, script=text_or_none(self.script), args=self.args, conf=mapping(self.conf)
-            )
+            new = next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf))
             spark_conn_id = text_or_none(self.spark_conn_id)
             comparison = as_values(
                 compare_versions(

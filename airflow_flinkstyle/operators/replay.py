@@ -87,7 +87,7 @@ class ReplayStreamingJobOperator(StreamingJobOperator):
             generation = replay_job(
                 job,
                 beside,
-                next_version(spec, script=text_or_none(self.script), args=self.args, conf=mapping(self.conf)),
+                next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf)),
                 hook.target(spark_conn_id) if spark_conn_id else target,
                 key=self.request_key(context),
                 asked=ReplayAsked(

@@ -219,19 +219,12 @@ class Caller:
     def _has(self, dag_id: str) -> bool:
         return self.ask("GET", f"/api/v2/dags/{dag_id}")[0] == 200
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[int, Any]:
-        """Return status and JSON; asks again, as the answer says, while the page waits for its store."""
+    def ask(self, method: str, path: str, **asked: Any) -> tuple[int, Any]:
+        """Return what ``ask_once`` does, asked again, as it says, while the page waits for its store."""
         answers: list[tuple[int, Any]] = []
 
         def is_told() -> bool:
-            answers.append(self.ask_once(method, path, body=body, headers=headers))
+            answers.append(self.ask_once(method, path, **asked))
             return not _is_busy(*answers[-1])
 
         wait_until(f"{method} {path} is answered", is_told)

@@ -42,14 +42,14 @@ def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
     return old, new
 
 
-def was_stopped_by_another(context: CutoverContext, old: Generation) -> bool:
-    """Return whether a request that is not the cutover's own has closed the old run: a person meant that."""
+def was_stopped_by_another(context: CutoverContext, generation: Generation) -> bool:
+    """Return whether a request that is not the cutover's own has closed a run: a person meant that."""
     board = context.client.view.board
-    slot = board.heartbeat(old)
+    slot = board.heartbeat(generation)
     if slot is None or slot.value.state != "closed" or slot.value.request_id is None:
         return False
     own = newest_attempt(
-        board, context.stop_key, "stop_with_savepoint", old, slot.value.incarnation, context.stop_mode
+        board, context.stop_key, "stop_with_savepoint", generation, slot.value.incarnation, context.stop_mode
     )
     return slot.value.request_id != own.request_id
 

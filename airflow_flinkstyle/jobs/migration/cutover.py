@@ -26,10 +26,9 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration import fence_phase, window
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.context import MigrationContext
-from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
+from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report, plan_of
 from airflow_flinkstyle.jobs.status import Dead, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -191,11 +190,10 @@ def _release_new(context: MigrationContext) -> Mapping[str, Any]:
 def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
     """Wait for the first batch, check for late writes once more, and commit for the group that is watched."""
     group = context.group
-    plan = OffsetRewritePlan.from_json((context.journal.result("translate") or {})["plan"])
     return {
         **_first_commit(context, rewritten),
         "late_writes": warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch)),
-        "group": warned(lambda: context.kafka.commit_for(group, plan)) if group else None,
+        "group": warned(lambda: context.kafka.commit_for(group, plan_of(context.journal))) if group else None,
     }
 
 

@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.form_reader import require_names
+from airflow_flinkstyle.jobs.migration.report import plan_of
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, MirrorPositionMissingError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord, PassiveFence
@@ -24,8 +25,6 @@ from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-from airflow_flinkstyle.typed_json import decode
 from airflow_flinkstyle.types import id_words, ids_differ
 from airflow_flinkstyle.wording import escape
 
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.policies import Policies
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.storage.base import ObjectStore
 
 Topics = Literal["original", "as_mirrored"]
@@ -121,14 +121,13 @@ def last_migration(
             remedy="Name a finished migration, or none for the newest.",
         )
     journal = CutoverJournal(store, job, chosen, PHASES, signer=signer)
-    translated, fenced = journal.result("translate") or {}, journal.read(fence_phase.PHASE)
-    approved, noted = journal.approved(), journal.result(fence_phase.ENDS_PHASE)
+    fenced, approved = journal.read(fence_phase.PHASE), journal.approved()
     return FinishedMigration(
         migration_id=chosen,
-        plan=OffsetRewritePlan.from_json(translated["plan"]),
+        plan=plan_of(journal),
         fence=FenceRecord.from_dict(fenced.intent) if fenced else None,
         approved=Approved.from_fields(approved).migration if approved is not None else None,
-        ended=decode(Offsets, noted["ends"]) if noted is not None else None,
+        ended=fence_phase.noted_ends(journal),
     )
 
 

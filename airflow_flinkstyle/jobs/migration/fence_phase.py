@@ -130,6 +130,12 @@ def note_ends(journal: CutoverJournal, watch: FenceWatch, topics: Collection[str
     return phase.record.result or journal.close(phase, {"ends": encode(watch.ends(topics))})
 
 
+def noted_ends(journal: CutoverJournal) -> Offsets | None:
+    """Return where the old logs ended when that was noted; None if it was not."""
+    noted = journal.result(ENDS_PHASE)
+    return decode(Offsets, noted["ends"]) if noted else None
+
+
 def watched(journal: CutoverJournal) -> set[str]:
     """Return the topics whose ends were noted."""
     return set((journal.result(ENDS_PHASE) or {}).get("ends", ()))
@@ -161,5 +167,5 @@ def require_quiet(journal: CutoverJournal, watch: FenceWatch) -> None:
 
 def late_writes(journal: CutoverJournal, watch: FenceWatch) -> str | None:
     """Return what was written to the old cluster since the ends were noted, with its offsets, or None."""
-    noted = journal.result(ENDS_PHASE)
-    return watch.late_writes(decode(Offsets, noted["ends"])) if noted else None
+    noted = noted_ends(journal)
+    return watch.late_writes(noted) if noted is not None else None

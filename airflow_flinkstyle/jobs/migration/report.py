@@ -106,8 +106,13 @@ def build_report(runs: JobView, journal: CutoverJournal) -> CutoverReport:
         rehearsal=standby.get("rehearsal"),
         notes=_notes(journal),
         decided=journal.decided(),
-        plan=OffsetRewritePlan.from_json(_result(journal, "translate")["plan"]),
+        plan=plan_of(journal),
     )
+
+
+def plan_of(journal: CutoverJournal) -> OffsetRewritePlan:
+    """Return what a window has translated."""
+    return OffsetRewritePlan.from_json(_result(journal, "translate")["plan"])
 
 
 def _notes(journal: CutoverJournal) -> tuple[str, ...]:

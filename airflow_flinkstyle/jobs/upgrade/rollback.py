@@ -189,8 +189,7 @@ def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
     if current is None or current.value.generation == upgrade.old():
         return None
     generation = current.value.generation
-    slot = client.view.board.heartbeat(generation) if generation == upgrade.new else None
-    if slot is not None and slot.value.state == "closed" and slot.value.request_id is not None:
+    if generation == upgrade.new and race.was_stopped_by_another(upgrade, generation):
         return _stopped(generation, stays=True)
     key = client.view.claim(generation).claim_key
     if key.startswith((own, offline_lock.lock_key(own))):

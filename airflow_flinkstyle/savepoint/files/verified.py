@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest, StoredAt
     from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.summary import Summary
 
 log = logging.getLogger(__name__)
 _FOUND_SHOWN = 500
@@ -205,6 +206,16 @@ def damage_of(repository: SavepointRepository, savepoint_id: str) -> DamagedReco
     noted = repository.store.get(key)
     failed = parse_stored(DamagedRecord, repository, key, noted.data) if noted is not None else None
     return failed if failed is not None and failed.found is not None else None
+
+
+def why_stale(repository: SavepointRepository, newest: Summary | None, max_age_s: float) -> str | None:
+    """Return why the newest savepoint is too old to go back to, or damaged; None if it is neither."""
+    if newest is None:
+        return "none at all"
+    if not newest.is_at_most(max_age_s):
+        return f"the newest one, {newest.savepoint_id}, is older"
+    damage = damage_of(repository, newest.savepoint_id)
+    return None if damage is None else f"the newest one, {newest.savepoint_id}, is damaged: {damage.found}"
 
 
 def damaged_records(repository: SavepointRepository) -> Mapping[str, DamagedRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
@@ -13,8 +14,12 @@ from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    import pytest
+
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from tests.unit.jobs.conftest import World
 
 
@@ -84,6 +89,17 @@ def an_upgrade(world: World, *, first_commit_timeout_s: float = 1.0, **settings:
         settings=replace(QUICK, first_commit_timeout_s=first_commit_timeout_s),
         **settings,
     )
+
+
+def stop_before_it(monkeypatch: pytest.MonkeyPatch, client: JobClient) -> None:
+    """Let a person stop the job right before a cutover does."""
+    stop = steps.stop
+
+    def behind_a_person(context: CutoverContext) -> Mapping[str, object]:
+        client.requests.stop("a person", savepoint=True, timeout_s=10)
+        return stop(context)
+
+    monkeypatch.setattr(steps, "stop", behind_a_person)
 
 
 def save(world: World, key: str = "save") -> str:

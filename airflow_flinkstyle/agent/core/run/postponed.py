@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.spark import Handle, SparkQuery, StartSettings
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
-OTHERS_S = 10.0
+_OTHERS_S = 10.0
 """How long the savepoint's other queries are waited for, each time the script has started one."""
 _POLL_S = 0.05
 
@@ -165,7 +165,7 @@ class Postponed:
         while True:
             self._driver.leave_if_ending()
             with self._lock:
-                late = time.monotonic() - self._newest_s > OTHERS_S
+                late = time.monotonic() - self._newest_s > _OTHERS_S
                 missing = set(rehearsal.missing()) - waiting.dropped_queries(self._driver.queries.spark)
                 if rehearsal.failure is None and (late or not missing):
                     self._takes_more = False
@@ -188,4 +188,4 @@ class Postponed:
         for start in self._starts:
             if asked := start.query.session.asked_of(start.handle):
                 return f"the script asks query {start.query.name} for {asked} before it starts it"
-        return f"the script has not started it within {OTHERS_S:g} s of the start before"
+        return f"the script has not started it within {_OTHERS_S:g} s of the start before"

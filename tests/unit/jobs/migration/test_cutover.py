@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.errors import (
     DONE_BEFORE,
     MIGRATION_BUSY,
@@ -29,13 +28,10 @@ from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.keys import SIGNER
 from testbed.refusals import refuses
-from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
+from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position, stop_before_it
 from tests.unit.jobs.hosts import Host, start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.migration.producers import Position
     from tests.unit.jobs.conftest import Mood, World
 
@@ -118,13 +114,7 @@ def test_refused_translation_resumes_the_job_on_the_old_cluster(world: World):
 def test_job_that_a_person_stops_in_the_window_stays_stopped_and_its_producers_are_released(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    client, stop = world.start(), steps.stop
-
-    def behind_a_person(context: CutoverContext) -> Mapping[str, object]:
-        client.requests.stop("a person", savepoint=True, timeout_s=10)
-        return stop(context)
-
-    monkeypatch.setattr(steps, "stop", behind_a_person)
+    stop_before_it(monkeypatch, world.start())
     with refuses(ROLLED_BACK) as back:
         a_cutover(world).run()
     assert "has closed" in back.value.state_after

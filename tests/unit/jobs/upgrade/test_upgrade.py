@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import (
     UPGRADE_CHOICE,
@@ -25,14 +24,12 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SPARK_INCOMPATIBLE, SinkSkipsError
 from testbed.refusals import refuses
 from tests.unit.jobs.conftest import World
-from tests.unit.jobs.cutovers import DyingStore, Killed, an_upgrade
+from tests.unit.jobs.cutovers import DyingStore, Killed, an_upgrade, stop_before_it
 from tests.unit.jobs.drivers import written_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.jobs.upgrade.upgrade import Upgrade
@@ -148,13 +145,7 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(
 def test_job_that_a_person_stops_before_the_upgrade_does_stays_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    client, stop = world.start(), steps.stop
-
-    def behind_a_person(context: CutoverContext) -> Mapping[str, Any]:
-        client.requests.stop("a person", savepoint=True, timeout_s=10)
-        return stop(context)
-
-    monkeypatch.setattr(steps, "stop", behind_a_person)
+    stop_before_it(monkeypatch, world.start())
     for _ in range(2):  # and a retry says so
         with pytest.raises(JobNotRunningError) as stopped:
             an_upgrade(world).run()
